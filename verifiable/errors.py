@@ -1,0 +1,118 @@
+"""The errors of this project: a base class, and one subclass for each kind that callers treat differently.
+
+Every error says what failed, what was expected, what was found and, where there is something to do, what to
+do next. Nothing else may leave a public function: a parser given hostile bytes raises `MalformedError`, a
+check that does not hold raises `VerificationError` with a stable reason code.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+_SHOWN = 120
+"""Longest rendering of an expected or found value, in characters: input may be megabytes, a message not."""
+
+
+def _show(value: object) -> str:
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, bytes):
+        # Cut before converting: the bytes may be an attacker's, and long.
+        text = f"{value[: _SHOWN // 2].hex()} ({len(value)} bytes)" if value else "no bytes"
+    elif isinstance(value, int) and value.bit_length() > 256:
+        text = f"an integer of {value.bit_length()} bits"  # str() of a huge integer is quadratic, or refused
+    else:
+        text = str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+
+
+class VerifiableError(Exception):
+    """Base of all errors of this project.
+
+    Args:
+        what: what failed, as a short phrase.
+        expected: the value or condition that would have been right, if there is one.
+        found: the value that was there instead.
+        hint: what a person can do next.
+    """
+
+    exit_code: ClassVar[int] = 4
+    """Exit status of the command-line tool when this error ends it."""
+
+    def __init__(
+        self, what: str, *, expected: object = None, found: object = None, hint: str | None = None
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.expected = expected
+        self.found = found
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = self.what
+        details = []
+        if self.expected is not None:
+            details.append(f"expected {_show(self.expected)}")
+        if self.found is not None:
+            details.append(f"found {_show(self.found)}")
+        if details:
+            text = f"{text}: {', '.join(details)}"
+        return text if self.hint is None else f"{text}. {self.hint}"
+
+
+class MalformedError(VerifiableError):
+    """The input is not a well-formed object of the kind that was asked for. It says nothing about honesty."""
+
+    exit_code = 2
+
+
+class VerificationError(VerifiableError):
+    """A well-formed object fails a check.
+
+    Args:
+        code: the stable reason code, lower case with hyphens, as listed in spec/reason-codes.md.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        code: str,
+        expected: object = None,
+        found: object = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what, expected=expected, found=found, hint=hint)
+        self.code = code
+
+
+class PolicyError(VerifiableError):
+    """The request is well formed but not allowed here: a limit, a setting or a declared rule forbids it.
+
+    Args:
+        parameter: the request parameter at fault, where there is one (OpenAI's `param`).
+    """
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        expected: object = None,
+        found: object = None,
+        hint: str | None = None,
+        parameter: str | None = None,
+    ) -> None:
+        super().__init__(what, expected=expected, found=found, hint=hint)
+        self.parameter = parameter
+
+
+class EngineError(VerifiableError):
+    """The inference runtime could not do what it was asked to do."""
+
+
+class StoreError(VerifiableError):
+    """Durable storage failed, or holds something else than it should."""

@@ -1,0 +1,305 @@
+"""The Merkle tree of RFC 9162 §2.1 over SHA-256: an append-only tree, its proofs, and their verification.
+
+    MTH({})     = SHA-256()
+    MTH({d})    = SHA-256(0x00 ‖ d)
+    MTH(D[0:n]) = SHA-256(0x01 ‖ MTH(D[0:k]) ‖ MTH(D[k:n])), k the largest power of two below n
+
+Leaves come in as leaf hashes, so that a tree can be kept by someone who must not see the entries. Hashes are
+32 bytes. An index or a size means nothing without a signature over the size: every verifier here takes the
+size from its caller, and the caller takes it from a signed head.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+from verifiable.errors import MalformedError, VerificationError
+
+EMPTY_ROOT: Final = sha256(b"").digest()
+HASH_SIZE: Final = 32
+
+
+def leaf_hash(entry: bytes) -> bytes:
+    """SHA-256(0x00 ‖ entry)."""
+    return sha256(b"\x00" + entry).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """SHA-256(0x01 ‖ left ‖ right)."""
+    return sha256(b"\x01" + left + right).digest()
+
+
+def split(n: int) -> int:
+    """The largest power of two smaller than n, for n ≥ 2: where a tree of n leaves divides."""
+    return 1 << ((n - 1).bit_length() - 1)
+
+
+class Tree:
+    """An append-only tree that keeps the hash of every complete subtree, so old sizes can be asked about.
+
+    `_levels[h][i]` is the hash of leaves [i·2^h, (i+1)·2^h). Two hashes a leaf are kept, 32 bytes each.
+    """
+
+    __slots__ = ("_levels",)
+
+    def __init__(self) -> None:
+        self._levels: list[list[bytes]] = [[]]
+
+    @classmethod
+    def from_leaves(cls, leaf_hashes: Iterable[bytes]) -> Tree:
+        """A tree with these leaf hashes, in this order."""
+        tree = cls()
+        for value in leaf_hashes:
+            tree.append(value)
+        return tree
+
+    @property
+    def size(self) -> int:
+        """Number of leaves."""
+        return len(self._levels[0])
+
+    def leaf(self, index: int) -> bytes:
+        """The leaf hash at an index."""
+        self._check_index(index, self.size)
+        return self._levels[0][index]
+
+    def append(self, leaf_hash: bytes) -> int:
+        """Append a leaf hash and return its index. Amortised one hash."""
+        if type(leaf_hash) is not bytes or len(leaf_hash) != HASH_SIZE:
+            raise MalformedError("leaf hash", expected=f"{HASH_SIZE} bytes", found=leaf_hash)
+        levels = self._levels
+        index = position = len(levels[0])
+        value = leaf_hash
+        height = 0
+        levels[0].append(value)
+        while position & 1:  # a right child completes its parent
+            level = levels[height]
+            value = sha256(b"\x01" + level[-2] + value).digest()
+            height += 1
+            position >>= 1
+            if height == len(levels):
+                levels.append([])
+            levels[height].append(value)
+        return index
+
+    def root(self, size: int | None = None) -> bytes:
+        """The root of the first `size` leaves; of all of them by default."""
+        size = self._check_size(size)
+        return self._range(0, size) if size else EMPTY_ROOT
+
+    def inclusion_proof(self, index: int, size: int | None = None) -> list[bytes]:
+        """The audit path of RFC 9162 §2.1.3.1 for a leaf in the tree of `size` leaves, leaf first."""
+        size = self._check_size(size)
+        self._check_index(index, size)
+        proof = []
+        last = size - 1
+        height = 0
+        while last:
+            if index & 1:
+                proof.append(self._levels[height][index - 1])
+            elif index + 1 < last or (index < last and (last + 1) << height == size):
+                proof.append(self._levels[height][index + 1])
+            elif index < last:  # the sibling is the right edge of the tree, and not a complete subtree
+                proof.append(self._range(last << height, size))
+            index >>= 1
+            last >>= 1
+            height += 1
+        return proof
+
+    def consistency_proof(self, m: int, n: int | None = None) -> list[bytes]:
+        """The proof of RFC 9162 §2.1.4.1 that the first n leaves extend the first m; none if m in (0, n)."""
+        n = self._check_size(n)
+        if not 0 <= m <= n:
+            raise MalformedError("consistency proof: old size", expected=f"0 to {n}", found=m)
+        return self._subproof(m, 0, n, True) if m else []
+
+    def multiproof(self, indices: Iterable[int], size: int | None = None) -> list[bytes]:
+        """The hashes that `root_from_multiproof` needs beside the leaves at these indices, left to right."""
+        size = self._check_size(size)
+        known = sorted(set(indices))
+        for index in known[:1] + known[-1:]:
+            self._check_index(index, size)
+        proof: list[bytes] = []
+        if size:
+            self._multi(0, size, known, proof)
+        return proof
+
+    def _range(self, lo: int, hi: int) -> bytes:
+        """The root of leaves [lo, hi), where lo is a multiple of the least power of two ≥ hi - lo."""
+        n = hi - lo
+        if n & (n - 1) == 0:
+            height = n.bit_length() - 1
+            return self._levels[height][lo >> height]
+        k = split(n)
+        return node_hash(self._range(lo, lo + k), self._range(lo + k, hi))
+
+    def _subproof(self, m: int, lo: int, hi: int, whole: bool) -> list[bytes]:
+        """SUBPROOF(m, D[lo:hi], b) of the RFC; `whole` is its b: is [lo, lo + m) the whole old tree?"""
+        n = hi - lo
+        if m == n:
+            return [] if whole else [self._range(lo, hi)]
+        k = split(n)
+        if m <= k:
+            return [*self._subproof(m, lo, lo + k, whole), self._range(lo + k, hi)]
+        return [*self._subproof(m - k, lo + k, hi, False), self._range(lo, lo + k)]
+
+    def _multi(self, lo: int, hi: int, known: list[int], proof: list[bytes]) -> None:
+        at = bisect_left(known, lo)
+        if at == len(known) or known[at] >= hi:
+            proof.append(self._range(lo, hi))
+        elif hi - lo > 1:
+            middle = lo + split(hi - lo)
+            self._multi(lo, middle, known, proof)
+            self._multi(middle, hi, known, proof)
+
+    def _check_size(self, size: int | None) -> int:
+        if size is None:
+            return self.size
+        if not 0 <= size <= self.size:
+            raise MalformedError("tree size", expected=f"0 to {self.size}", found=size)
+        return size
+
+    @staticmethod
+    def _check_index(index: int, size: int) -> None:
+        if not 0 <= index < size:
+            raise MalformedError(
+                "leaf index", expected=f"0 to {size - 1}" if size else "none: no leaves", found=index
+            )
+
+
+def _bad(kind: str, why: str, expected: object = None, found: object = None) -> VerificationError:
+    return VerificationError(f"{kind} proof: {why}", code=f"bad-{kind}-proof", expected=expected, found=found)
+
+
+def _check_hashes(kind: str, *hashes: bytes) -> None:
+    for value in hashes:
+        # Without this a longer "hash" would shift the boundary between two children of a node.
+        if len(value) != HASH_SIZE:
+            raise _bad(kind, "hash of the wrong length", f"{HASH_SIZE} bytes", value)
+
+
+def verify_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> None:
+    """Verify that a leaf is at `index` in the tree of `size` leaves with this root (RFC 9162 §2.1.3.2).
+
+    Raises:
+        VerificationError: code `bad-inclusion-proof`.
+    """
+    if not 0 <= index < size:
+        raise _bad("inclusion", "index outside the tree", f"0 to {size - 1}", index)
+    _check_hashes("inclusion", leaf_hash, root, *proof)
+    fn, sn = index, size - 1
+    computed = leaf_hash
+    for sibling in proof:
+        if sn == 0:
+            raise _bad("inclusion", "too long for this index and size", found=f"{len(proof)} hashes")
+        if fn & 1 or fn == sn:
+            computed = sha256(b"\x01" + sibling + computed).digest()
+            while not fn & 1 and fn:
+                fn >>= 1
+                sn >>= 1
+        else:
+            computed = sha256(b"\x01" + computed + sibling).digest()
+        fn >>= 1
+        sn >>= 1
+    if sn:
+        raise _bad("inclusion", "too short for this index and size", found=f"{len(proof)} hashes")
+    if computed != root:
+        raise _bad("inclusion", "does not lead to the root", root, computed)
+
+
+def verify_consistency(m: int, n: int, proof: Sequence[bytes], root_m: bytes, root_n: bytes) -> None:
+    """Verify that the tree of n leaves with root_n extends that of m leaves with root_m (RFC 9162 §2.1.4.2).
+
+    The RFC leaves out m = 0 and m = n. Here both take an empty proof: every tree extends the empty one, whose
+    root must be `EMPTY_ROOT`, and a tree extends itself alone.
+
+    Raises:
+        VerificationError: code `bad-consistency-proof`.
+    """
+    if not 0 <= m <= n:
+        raise _bad("consistency", "sizes", "0 ≤ old size ≤ new size", f"{m} and {n}")
+    _check_hashes("consistency", root_m, root_n, *proof)
+    for size, root in ((m, root_m), (n, root_n)):
+        if size == 0 and root != EMPTY_ROOT:
+            raise _bad("consistency", "root of an empty tree", EMPTY_ROOT, root)
+    if m in (0, n):
+        if proof:
+            raise _bad("consistency", "none is needed for these sizes", "no hashes", f"{len(proof)} hashes")
+        if m == n and root_m != root_n:
+            raise _bad("consistency", "two roots for one size", root_m, root_n)
+        return
+    # Step 2: when m is a power of two, the old root is itself the first node.
+    path = [root_m, *proof] if m & (m - 1) == 0 else list(proof)
+    if not path:
+        raise _bad("consistency", "empty")
+    fn, sn = m - 1, n - 1
+    while fn & 1:
+        fn >>= 1
+        sn >>= 1
+    old = new = path[0]
+    for value in path[1:]:
+        if sn == 0:
+            raise _bad("consistency", "too long for these sizes", found=f"{len(proof)} hashes")
+        if fn & 1 or fn == sn:
+            old = node_hash(value, old)
+            new = node_hash(value, new)
+            while not fn & 1 and fn:
+                fn >>= 1
+                sn >>= 1
+        else:
+            new = node_hash(new, value)
+        fn >>= 1
+        sn >>= 1
+    if sn:
+        raise _bad("consistency", "too short for these sizes", found=f"{len(proof)} hashes")
+    if old != root_m:
+        raise _bad("consistency", "does not lead to the old root", root_m, old)
+    if new != root_n:
+        raise _bad("consistency", "does not lead to the new root", root_n, new)
+
+
+def root_from_multiproof(size: int, known: Mapping[int, bytes], proof: Sequence[bytes]) -> bytes:
+    """The root that follows from some leaf hashes and the proof of `Tree.multiproof` for their indices.
+
+    The tree is walked from the root, left first. A range without a known leaf takes the next hash of the
+    proof, a single known leaf is its own hash, any other range is split as the RFC splits it. The caller
+    compares the result with a signed root.
+
+    Raises:
+        VerificationError: index outside the tree or proof of the wrong length (code `bad-inclusion-proof`).
+    """
+    indices = sorted(known)
+    if indices and (indices[0] < 0 or indices[-1] >= size):
+        raise _bad(
+            "inclusion", "index outside the tree", f"0 to {size - 1}", f"{indices[0]} to {indices[-1]}"
+        )
+    _check_hashes("inclusion", *known.values(), *proof)
+    if size == 0:
+        if proof:
+            raise _bad("inclusion", "too long for an empty tree", found=f"{len(proof)} hashes")
+        return EMPTY_ROOT
+    rest = iter(proof)
+
+    def walk(lo: int, hi: int, first: int, end: int) -> bytes:
+        """The hash of leaves [lo, hi), of which indices[first:end] are known."""
+        if first == end:
+            value = next(rest, None)
+            if value is None:
+                raise _bad(
+                    "inclusion", "too short for these indices and this size", found=f"{len(proof)} hashes"
+                )
+            return value
+        if hi - lo == 1:
+            return known[lo]
+        middle = lo + split(hi - lo)
+        border = bisect_left(indices, middle, first, end)
+        left = walk(lo, middle, first, border)
+        return node_hash(left, walk(middle, hi, border, end))
+
+    root = walk(0, size, 0, len(indices))
+    if next(rest, None) is not None:
+        raise _bad("inclusion", "too long for these indices and this size", found=f"{len(proof)} hashes")
+    return root
