@@ -1,0 +1,61 @@
+"""Verifiable inference: signed commitments to every token of an answer, and the means to check them.
+
+The names below are imported from their modules when they are first used, so that ``import verifiable`` costs
+nothing but this file.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from verifiable.errors import (
+        EngineError as EngineError,
+    )
+    from verifiable.errors import (
+        MalformedError as MalformedError,
+    )
+    from verifiable.errors import (
+        PolicyError as PolicyError,
+    )
+    from verifiable.errors import (
+        StoreError as StoreError,
+    )
+    from verifiable.errors import (
+        VerifiableError as VerifiableError,
+    )
+    from verifiable.errors import (
+        VerificationError as VerificationError,
+    )
+
+    __version__: str
+
+_HOME = {
+    "EngineError": "verifiable.errors",
+    "MalformedError": "verifiable.errors",
+    "PolicyError": "verifiable.errors",
+    "StoreError": "verifiable.errors",
+    "VerifiableError": "verifiable.errors",
+    "VerificationError": "verifiable.errors",
+}
+"""Public name -> the module that defines it."""
+
+__all__ = [*_HOME, "__version__"]  # noqa: PLE0604  (all of them are strings)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("verifiable-inference")
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module 'verifiable' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

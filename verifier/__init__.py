@@ -1,0 +1,1 @@
+"""The auditor: checks receipts and evidence, and runs committed turns again."""
