@@ -1,0 +1,202 @@
+"""The checks that need no model: signatures, manifest, log paths, structure, and that what was used is what was asked.
+
+Pure functions in the order of spec/protocol.md, cheapest first; the first that fails raises VerificationError with
+its reason code (or MalformedError). What they return is safe to build on: everything in it was bound to the signed
+head.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from verifiable import records
+from verifiable.errors import MalformedError, VerificationError
+from verifiable.evidence import Evidence, Kind, PackedTokens
+from verifiable.head import Head, verify_head
+from verifiable.keys import PublicKey
+from verifiable.manifest import Manifest, verify_manifest
+from verifiable.opening import Opening
+from verifiable.receipt import Receipt
+from verifiable.records import Close, Leaf, Open, Token
+from verifiable.request import Request, parse_canonical
+from verifiable.session import TurnSpan, check_structure, check_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    """A session whose shown leaves are bound to a head signed under a trusted manifest."""
+
+    manifest: Manifest
+    head: Head
+    opened: Open
+    spans: tuple[TurnSpan, ...]
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTurn:
+    """One turn of the evidence. `tokens` are the claimed ids in order; `shown` holds the records that the evidence
+    opens.
+    """
+
+    span: TurnSpan
+    request: Request
+    secret: bytes
+    tokens: PackedTokens | None
+    shown: Mapping[int, Token]
+
+    @property
+    def whole(self) -> bool:
+        """Whether every token of the turn is known, packed or as records."""
+        return self.tokens is not None or len(self.shown) == self.span.end.completion_count
+
+
+def check_session(
+    head: bytes, manifest: bytes, opening: Opening, trusted: Iterable[PublicKey]
+) -> tuple[OpenedSession, dict[int, Token]]:
+    """Check signatures, validity, paths and structure. Returns the session, and any token leaves shown, by index."""
+    statement = verify_manifest(manifest, trusted)
+    signed = verify_head(head, statement.session_keys)
+    _same("manifest-differs", "the head was made under another manifest", signed.manifest_digest, statement.digest())
+    opening.check(signed.size, signed.root)
+    leaves: dict[int, Leaf] = {}
+    tokens: dict[int, Token] = {}
+    for index, data in opening.leaves.items():
+        leaf = records.parse(data)
+        if isinstance(leaf, Token):
+            tokens[index] = leaf
+        else:
+            leaves[index] = leaf
+    spans = check_structure(leaves, signed.size, signed.session)
+    opened = leaves[0]
+    if not isinstance(opened, Open):  # check_structure has made sure; this tells the type checker
+        raise MalformedError("leaf 0", expected="an open leaf", found=type(opened).__name__)
+    _same(
+        "manifest-differs", "the session was opened under another manifest", opened.manifest_digest, statement.digest()
+    )
+    statement.check_valid_at(opened.time, "session's opening")
+    statement.check_valid_at(signed.time, "head")
+    if signed.time < opened.time:
+        raise VerificationError(
+            "the head is older than the session",
+            code="time-reversed",
+            expected=f"from {opened.time}",
+            found=str(signed.time),
+        )
+    closed = isinstance(leaves[max(leaves)], Close)
+    return OpenedSession(statement, signed, opened, spans, closed), tokens
+
+
+def check_receipt(receipt: Receipt, trusted: Iterable[PublicKey], text: str | None = None) -> OpenedSession:
+    """Check a receipt and, if given, that `text` is what the receipt's turn committed to."""
+    session, tokens = check_session(receipt.head, receipt.manifest, receipt.opening, trusted)
+    if tokens:
+        raise MalformedError("receipt", expected="no token leaves", found=f"{len(tokens)} of them")
+    if receipt.turn >= len(session.spans):
+        raise VerificationError(
+            "the receipt's turn is not in the log",
+            code="incomplete",
+            expected=f"turn {receipt.turn}",
+            found=f"{len(session.spans)} turns",
+        )
+    if text is not None:
+        end = session.spans[receipt.turn].end
+        _same(
+            "text-differs",
+            "the text is not the text that was committed",
+            hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(),
+            end.text_digest,
+        )
+    return session
+
+
+def check_evidence(evidence: Evidence, trusted: Iterable[PublicKey]) -> tuple[OpenedSession, tuple[OpenedTurn, ...]]:
+    """Check everything about evidence that needs no model and no sampler replay."""
+    session, tokens = check_session(evidence.head, evidence.manifest, evidence.opening, trusted)
+    turns = []
+    for part in evidence.turns:
+        if part.turn >= len(session.spans):
+            raise VerificationError(
+                "the evidence opens a turn that the log lacks",
+                code="incomplete",
+                expected=f"a turn below {len(session.spans)}",
+                found=str(part.turn),
+            )
+        span = session.spans[part.turn]
+        shown = {seq: token for seq, token in tokens.items() if span.first <= seq < span.end.seq}
+        turn = OpenedTurn(span, parse_canonical(part.request), part.secret, part.tokens, shown)
+        _check_turn(session, turn, evidence.kind)
+        turns.append(turn)
+    stray = len(tokens) - sum(len(turn.shown) for turn in turns)
+    if stray:
+        raise MalformedError(
+            "evidence", expected="every record in an opened turn", found=f"{stray} records of other turns"
+        )
+    return session, tuple(turns)
+
+
+def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
+    leaf, end, manifest, request = turn.span.turn, turn.span.end, session.manifest, turn.request
+    where = f"turn {leaf.turn}"
+    salted: list[Leaf] = [leaf, end, *turn.shown.values()]
+    for part in salted:
+        _same("salt-differs", f"the salt of leaf {part.seq}", part.salt, records.salt(turn.secret, part.seq))
+    _same("request-differs", f"the request of {where}", hashlib.sha256(request.canonical).digest(), leaf.request_digest)
+    if request.session not in (None, "new", session.head.session.hex()):
+        raise VerificationError(
+            f"{where} belongs to another session",
+            code="session-differs",
+            expected=str(request.session),
+            found=session.head.session.hex(),
+        )
+    _same("parameters-differ", f"the stop strings of {where}", records.stop_digest(request.stops), leaf.stop_digest)
+    asked = request.params(manifest.defaults, manifest.k, manifest.runtime.n_ctx, leaf.prompt_count)
+    if asked != leaf.params:
+        names = [name for name in asked.__slots__ if getattr(asked, name) != getattr(leaf.params, name)]
+        raise VerificationError(
+            f"{where} was not sampled with the parameters that were asked for",
+            code="parameters-differ",
+            expected=", ".join(f"{name} {getattr(asked, name)}" for name in names),
+            found=", ".join(f"{name} {getattr(leaf.params, name)}" for name in names),
+        )
+    source = request.nonce_source()
+    nonce = request.nonce if request.nonce is not None else b"" if source is records.NonceSource.SEED else leaf.nonce
+    if leaf.nonce_source is not source or leaf.nonce != nonce:
+        raise VerificationError(
+            f"{where} does not use the client's nonce",
+            code="nonce-differs",
+            expected=f"{source.name.lower()}: {nonce.hex()}",
+            found=f"{leaf.nonce_source.name.lower()}: {leaf.nonce.hex()}",
+        )
+    if turn.tokens is not None:
+        if kind is not Kind.TOKENS or turn.shown:
+            raise MalformedError(
+                "evidence", expected="packed tokens only in evidence of kind tokens", found=kind.name.lower()
+            )
+        if turn.tokens.count != end.completion_count:
+            raise VerificationError(
+                f"the packed tokens of {where}",
+                code="counts-differ",
+                expected=end.completion_count,
+                found=turn.tokens.count,
+            )
+    entries = min(manifest.k, manifest.model.vocabulary)
+    for token in turn.shown.values():
+        if len(token.entries.ids) != entries or token.turn != leaf.turn:
+            raise VerificationError(
+                f"the record at leaf {token.seq}",
+                code="record-invalid",
+                expected=f"{entries} entries of turn {leaf.turn}",
+                found=f"{len(token.entries.ids)} of turn {token.turn}",
+            )
+    if kind is Kind.FULL:
+        check_tokens(turn.span, [turn.shown[seq] for seq in sorted(turn.shown)])
+    elif kind is Kind.TOKENS and turn.tokens is None:
+        raise MalformedError("evidence of kind tokens", expected=f"the packed tokens of {where}", found="none")
+
+
+def _same(code: str, what: str, found: bytes, expected: bytes) -> None:
+    if found != expected:
+        raise VerificationError(what, code=code, expected=expected.hex(), found=found.hex())

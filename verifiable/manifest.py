@@ -1,0 +1,238 @@
+"""The manifest: who serves which model, with what settings, under which keys, and until when.
+
+A provider signs one with its long-lived key. Everything else it signs (session heads) points at the manifest by the
+SHA-256 of its payload, so nobody can later say that another model or another setting was meant. Format:
+spec/protocol.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from verifiable import cose, encoding
+from verifiable.errors import MalformedError, VerificationError
+from verifiable.keys import PrivateKey, PublicKey
+from verifiable.sampling import SAMPLER_VERSION, SamplingDefaults
+
+VERSION = 1
+TYPE = "application/vnd.verifiable.manifest+cbor"
+RAW_LOGITS = 0
+"""Value kind: logits as llama.cpp computed them, before any processor."""
+LOG_PROBABILITIES = 1
+"""Value kind: log-probabilities an upstream engine reported; such sessions can't be audited exactly."""
+
+_MAX_FILES = 1024
+_MAX_KEYS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One file of a model: its base name, SHA-256 (32 bytes) and size in bytes."""
+
+    name: str
+    sha256: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """What model is meant, so exactly that two people can compare files.
+
+    `file_type` is GGUF's `general.file_type` number, `parameters` and `vocabulary` are counts, the digests are SHA-256
+    over the tokenizer's metadata and the chat template's bytes (of no bytes when there is no template).
+    """
+
+    files: tuple[ModelFile, ...]
+    architecture: str
+    file_type: int
+    parameters: int
+    vocabulary: int
+    tokenizer_digest: bytes
+    template_digest: bytes
+
+    def to_cbor(self) -> list[encoding.Value]:
+        return [
+            [[file.name, file.sha256, file.size] for file in self.files],
+            self.architecture,
+            self.file_type,
+            self.parameters,
+            self.vocabulary,
+            self.tokenizer_digest,
+            self.template_digest,
+        ]
+
+    @classmethod
+    def from_cbor(cls, value: encoding.Value) -> ModelIdentity:
+        items = encoding.array(value, 7, "manifest model")
+        files = []
+        for entry in encoding.array(items[0], None, "manifest model files"):
+            name, digest, size = encoding.array(entry, 3, "manifest model file")
+            files.append(
+                ModelFile(
+                    encoding.text(name, "model file name", 1024),
+                    encoding.bytes_(digest, "model file sha256", 32),
+                    encoding.uint(size, "model file size"),
+                )
+            )
+        if not 1 <= len(files) <= _MAX_FILES:
+            raise MalformedError("manifest model files", expected=f"1 to {_MAX_FILES} files", found=str(len(files)))
+        return cls(
+            tuple(files),
+            encoding.text(items[1], "model architecture", 128),
+            encoding.uint(items[2], "model file type", 2**31 - 1),
+            encoding.uint(items[3], "model parameters"),
+            encoding.uint(items[4], "model vocabulary", 2**31 - 1),
+            encoding.bytes_(items[5], "tokenizer digest", 32),
+            encoding.bytes_(items[6], "template digest", 32),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The build and the settings that decide which bits the logits have.
+
+    `n_ctx` counts tokens for one sequence. `fingerprint` is the numerics probe's SHA-256 under these settings;
+    `invariant` says whether the probe found that batching, threads and speculation change no bit.
+    """
+
+    build: str
+    bindings: str
+    system: str
+    n_ctx: int
+    n_batch: int
+    n_ubatch: int
+    type_k: str
+    type_v: str
+    flash_attn: bool
+    kv_unified: bool
+    repack: bool
+    tiled: bool
+    swa_full: bool
+    n_gpu_layers: int
+    fingerprint: bytes
+    invariant: bool
+
+    def to_cbor(self) -> list[encoding.Value]:
+        return [getattr(self, name) for name in self.__slots__]
+
+    @classmethod
+    def from_cbor(cls, value: encoding.Value) -> Runtime:
+        items = encoding.array(value, 16, "manifest runtime")
+        for index in (8, 9, 10, 11, 12, 15):
+            _boolean(items[index], f"runtime {cls.__slots__[index]}")
+        return cls(
+            encoding.text(items[0], "runtime build", 1024),
+            encoding.text(items[1], "runtime bindings", 1024),
+            encoding.text(items[2], "runtime system", 4096),
+            encoding.uint(items[3], "runtime n_ctx", 2**31 - 1),
+            encoding.uint(items[4], "runtime n_batch", 2**31 - 1),
+            encoding.uint(items[5], "runtime n_ubatch", 2**31 - 1),
+            encoding.text(items[6], "runtime type_k", 32),
+            encoding.text(items[7], "runtime type_v", 32),
+            bool(items[8]),
+            bool(items[9]),
+            bool(items[10]),
+            bool(items[11]),
+            bool(items[12]),
+            encoding.uint(items[13], "runtime n_gpu_layers", 2**31 - 1),
+            encoding.bytes_(items[14], "runtime fingerprint", 32),
+            bool(items[15]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A provider's signed statement; times are milliseconds since 1970 (UTC), `k` is the record's entry count."""
+
+    provider: str
+    valid_from: int
+    valid_to: int
+    model: ModelIdentity
+    runtime: Runtime
+    k: int
+    value_kind: int
+    defaults: SamplingDefaults
+    drafters: tuple[str, ...]
+    session_keys: tuple[PublicKey, ...]
+
+    def payload(self) -> bytes:
+        """The deterministic CBOR that is signed, and whose SHA-256 is the manifest's digest."""
+        return encoding.encode(
+            {
+                1: VERSION,
+                2: self.provider,
+                3: self.valid_from,
+                4: self.valid_to,
+                5: self.model.to_cbor(),
+                6: self.runtime.to_cbor(),
+                7: [self.k, self.value_kind],
+                8: [SAMPLER_VERSION, *self.defaults.to_cbor()],
+                9: list(self.drafters),
+                10: [key.vkey() for key in self.session_keys],
+            }
+        )
+
+    def digest(self) -> bytes:
+        return hashlib.sha256(self.payload()).digest()
+
+    def sign(self, key: PrivateKey) -> bytes:
+        return cose.sign1(self.payload(), key, TYPE)
+
+    @classmethod
+    def parse(cls, payload: bytes) -> Manifest:
+        """Read a manifest's payload strictly; raises MalformedError."""
+        fields = encoding.map_(encoding.decode(payload), range(1, 11), "manifest")
+        version = encoding.uint(fields[1], "manifest version")
+        if version != VERSION:
+            raise MalformedError("manifest version", expected=str(VERSION), found=str(version))
+        k, kind = encoding.array(fields[7], 2, "manifest commitment")
+        sampler = encoding.array(fields[8], 5, "manifest sampler")
+        if encoding.uint(sampler[0], "sampler version") != SAMPLER_VERSION:
+            raise MalformedError("sampler version", expected=str(SAMPLER_VERSION), found=str(sampler[0]))
+        keys = encoding.array(fields[10], None, "manifest session keys")
+        if not 1 <= len(keys) <= _MAX_KEYS:
+            raise MalformedError("manifest session keys", expected=f"1 to {_MAX_KEYS}", found=str(len(keys)))
+        manifest = cls(
+            provider=encoding.text(fields[2], "manifest provider", 256),
+            valid_from=encoding.uint(fields[3], "manifest valid-from"),
+            valid_to=encoding.uint(fields[4], "manifest valid-to"),
+            model=ModelIdentity.from_cbor(fields[5]),
+            runtime=Runtime.from_cbor(fields[6]),
+            k=encoding.uint(k, "commitment k", 128),
+            value_kind=encoding.uint(kind, "commitment value kind", LOG_PROBABILITIES),
+            defaults=SamplingDefaults.from_cbor(sampler[1:]),
+            drafters=tuple(
+                encoding.text(name, "drafter", 64) for name in encoding.array(fields[9], None, "manifest drafters")
+            ),
+            session_keys=tuple(PublicKey.parse(encoding.text(key, "session key", 512)) for key in keys),
+        )
+        if manifest.k < 1:
+            raise MalformedError("commitment k", expected="1 to 128", found="0")
+        if manifest.valid_from > manifest.valid_to:
+            raise MalformedError("manifest validity", expected="valid-from not after valid-to", found="the reverse")
+        if manifest.payload() != payload:
+            raise MalformedError("manifest", expected="the only spelling of its fields", found="another spelling")
+        return manifest
+
+    def check_valid_at(self, time: int, what: str) -> None:
+        """Raise VerificationError (`manifest-expired`) unless `time` (ms) lies within the validity."""
+        if not self.valid_from <= time <= self.valid_to:
+            raise VerificationError(
+                f"the manifest was not valid at the time of the {what}",
+                code="manifest-expired",
+                expected=f"a time from {self.valid_from} to {self.valid_to} (ms since 1970)",
+                found=str(time),
+                hint="Ask the provider for a manifest that covers that time.",
+            )
+
+
+def verify_manifest(data: bytes, trusted: Iterable[PublicKey]) -> Manifest:
+    """Check a signed manifest against the keys that the verifier was given, and read it."""
+    return Manifest.parse(cose.verify1(data, trusted, TYPE).payload)
+
+
+def _boolean(value: object, what: str) -> None:
+    if not isinstance(value, bool):
+        raise MalformedError(what, expected="true or false", found=type(value).__name__)

@@ -1,0 +1,50 @@
+"""The receipt: what a client keeps, to prove later who said what, and to read or pass on the evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verifiable import encoding
+from verifiable.errors import MalformedError
+from verifiable.opening import Opening
+
+VERSION = 1
+CAPABILITY_BYTES = 32
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """`head` and `manifest` are signed objects; `opening` holds every leaf so far that is not a token.
+
+    `capability` lets its holder read the session's evidence: whoever gets the receipt gets that too. `turn` is the
+    turn that the receipt was given for.
+    """
+
+    head: bytes
+    manifest: bytes
+    opening: Opening
+    turn: int
+    capability: bytes
+
+    def encode(self) -> bytes:
+        leaves, proof = self.opening.to_cbor()
+        return encoding.encode(
+            {1: VERSION, 2: self.head, 3: self.manifest, 4: leaves, 5: proof, 6: self.turn, 7: self.capability}
+        )
+
+    @classmethod
+    def parse(cls, data: bytes) -> Receipt:
+        """Read a receipt strictly; raises MalformedError. Checks no signature: see checks.check_receipt."""
+        if len(data) > MAX_BYTES:
+            raise MalformedError("receipt", expected=f"at most {MAX_BYTES} bytes", found=f"{len(data)} bytes")
+        fields = encoding.map_(encoding.decode(data), range(1, 8), "receipt")
+        if encoding.uint(fields[1], "receipt version") != VERSION:
+            raise MalformedError("receipt version", expected=str(VERSION), found=str(fields[1]))
+        return cls(
+            encoding.bytes_(fields[2], "receipt head", maximum=MAX_BYTES),
+            encoding.bytes_(fields[3], "receipt manifest", maximum=MAX_BYTES),
+            Opening.from_cbor(fields[4], fields[5]),
+            encoding.uint(fields[6], "receipt turn", 2**32 - 1),
+            encoding.bytes_(fields[7], "receipt capability", CAPABILITY_BYTES),
+        )

@@ -1,0 +1,351 @@
+"""A client's request: its canonical bytes, what may stand in it, and the parameters that follow from it.
+
+Provider and auditor run the same code here. What can't be replayed is refused by name, never ignored. The canonical
+form is RFC 8785 over {"body": …, "path": …}; its SHA-256 is the request digest that a turn commits to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import rfc8785
+
+from verifiable.errors import MalformedError, PolicyError
+from verifiable.records import MAX_NONCE_BYTES, NonceSource
+from verifiable.sampling import SamplingDefaults, SamplingParams
+
+CHAT = "/v1/chat/completions"
+COMPLETION = "/v1/completions"
+MAX_STOPS = 16
+MAX_STOP_CHARS = 256
+MAX_LOGPROBS = 20
+"""OpenAI's bound for `top_logprobs`."""
+
+_SAMPLING = ("temperature", "top_p", "min_p", "top_k", "seed", "max_tokens", "stop")
+_COMMON = {*_SAMPLING, "model", "stream", "stream_options", "n", "user", "metadata", "store", "logprobs", "verifiable"}
+_PATH_FIELDS = {
+    CHAT: _COMMON | {"messages", "max_completion_tokens", "top_logprobs"},
+    COMPLETION: _COMMON | {"prompt", "echo", "best_of", "suffix"},
+}
+_NEUTRAL: Mapping[str, tuple[object, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "store": (False, True),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repeat_penalty": (1,),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "service_tier": ("auto", "default"),
+}
+"""Fields that are accepted only with the values that change nothing (null always is such a value)."""
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_HEX = re.compile(r"(?:[0-9a-f]{2})+")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A parsed request. Exactly one of `messages` and `prompt` is set; None means that the request is silent.
+
+    `top_logprobs` is the number of alternatives asked for (0: only the chosen token's), or None without logprobs.
+    """
+
+    path: str
+    canonical: bytes
+    model: str | None
+    messages: tuple[Mapping[str, str], ...] | None
+    prompt: str | tuple[int, ...] | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    seed: int | None
+    max_tokens: int | None
+    stops: tuple[str, ...]
+    stream: bool
+    include_usage: bool
+    top_logprobs: int | None
+    nonce: bytes | None
+    session: str | None
+    commitments: bool
+
+    def digest(self) -> bytes:
+        return hashlib.sha256(self.canonical).digest()
+
+    def nonce_source(self) -> NonceSource:
+        if self.nonce is not None:
+            return NonceSource.CLIENT
+        return NonceSource.SEED if self.seed is not None else NonceSource.PROVIDER
+
+    def params(self, defaults: SamplingDefaults, k: int, n_ctx: int, prompt_count: int) -> SamplingParams:
+        """The parameters as used: the manifest's defaults where the request is silent, top_k at most k.
+
+        `max_tokens` never exceeds what the context has left; a request without one gets all of it (completions: 16, as
+        OpenAI has it). Raises PolicyError where the prompt leaves no room.
+        """
+        room = n_ctx - prompt_count
+        if prompt_count < 1 or room < 1:
+            raise PolicyError(
+                "the prompt does not fit the context",
+                expected=f"1 to {n_ctx - 1} tokens",
+                found=f"{prompt_count} tokens",
+                parameter="messages" if self.path == CHAT else "prompt",
+                hint="Shorten the prompt, or ask the operator for a longer context.",
+            )
+        wanted = self.max_tokens
+        if wanted is None:
+            wanted = room if self.path == CHAT else 16
+        top_k = defaults.top_k if self.top_k is None else self.top_k
+        return SamplingParams(
+            temperature=_pick(self.temperature, defaults.temperature),
+            top_k=k if top_k < 1 else min(top_k, k),
+            top_p=_pick(self.top_p, defaults.top_p),
+            min_p=_pick(self.min_p, defaults.min_p),
+            max_tokens=min(wanted, room),
+        )
+
+
+def parse_body(path: str, data: bytes) -> Request:
+    """Read a request body as a client sent it. Raises MalformedError (not JSON) or PolicyError (named parameter)."""
+    body = _json(data)
+    if not isinstance(body, dict):
+        raise MalformedError("the request body", expected="a JSON object", found=type(body).__name__)
+    return _parse(path, body)
+
+
+def parse_canonical(data: bytes) -> Request:
+    """Read a request from its canonical bytes, as evidence holds it. Raises MalformedError on any other spelling."""
+    value = _json(data)
+    if not isinstance(value, dict) or set(value) != {"body", "path"} or value["path"] not in _PATH_FIELDS:
+        raise MalformedError("canonical request", expected='{"body": …, "path": …}', found="something else")
+    if not isinstance(value["body"], dict):
+        raise MalformedError("canonical request body", expected="an object", found=type(value["body"]).__name__)
+    try:
+        request = _parse(value["path"], value["body"])
+    except PolicyError as error:
+        raise MalformedError(f"canonical request: {error}") from error
+    if request.canonical != data:
+        raise MalformedError("canonical request", expected="RFC 8785 form", found="another spelling")
+    return request
+
+
+def _parse(path: str, body: dict[str, Any]) -> Request:
+    for name, value in body.items():
+        _check_known(path, name, value)
+    try:
+        canonical = rfc8785.dumps({"body": body, "path": path})
+    except (rfc8785.CanonicalizationError, UnicodeError, RecursionError) as error:
+        raise PolicyError("the request has no canonical form (RFC 8785)", found=str(error)) from error
+    extra = _object(body, "verifiable", {"nonce", "session", "commitments"})
+    options = _object(body, "stream_options", {"include_usage", "include_obfuscation"})
+    max_tokens = _integer(body, "max_tokens", 1, 2**31 - 1)
+    if path == CHAT and body.get("max_completion_tokens") is not None:
+        max_tokens = _integer(body, "max_completion_tokens", 1, 2**31 - 1)
+    temperature = _number(body, "temperature", 0.0, 100.0)
+    if temperature is not None and 0.0 < temperature < 0.01:
+        raise PolicyError(
+            "parameter temperature", expected="0, or 0.01 to 100", found=str(temperature), parameter="temperature"
+        )
+    return Request(
+        path=path,
+        canonical=canonical,
+        model=_string(body, "model", 256),
+        messages=_messages(body.get("messages")) if path == CHAT else None,
+        prompt=_prompt(body.get("prompt")) if path == COMPLETION else None,
+        temperature=temperature,
+        top_k=_integer(body, "top_k", -1, 2**31 - 1),
+        top_p=_number(body, "top_p", 0.0, 1.0),
+        min_p=_number(body, "min_p", 0.0, 1.0),
+        seed=_integer(body, "seed", -(2**53) + 1, 2**53 - 1),
+        max_tokens=max_tokens,
+        stops=_stops(body.get("stop")),
+        stream=_boolean(body, "stream"),
+        include_usage=_boolean(options, "include_usage"),
+        top_logprobs=_logprobs(path, body),
+        nonce=_nonce(extra.get("nonce")),
+        session=_session(extra.get("session")),
+        commitments=_choice(extra, "commitments", ("receipt", "none")) != "none",
+    )
+
+
+def _check_known(path: str, name: str, value: object) -> None:
+    if value is None or (name in _PATH_FIELDS[path] and name not in _NEUTRAL):
+        return
+    allowed = _NEUTRAL.get(name)
+    if allowed is None:
+        raise PolicyError(
+            f"unknown or unsupported parameter '{name[:64]}'",
+            hint="Remove it. Parameters that can't be replayed by an auditor are refused, not ignored.",
+            parameter=name[:64],
+        )
+    if not any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in allowed):
+        raise PolicyError(
+            f"parameter {name}",
+            expected=" or ".join(json.dumps(neutral) for neutral in allowed),
+            found=json.dumps(value),
+            hint="Other values are not supported here, since an auditor could not replay them.",
+            parameter=name,
+        )
+
+
+def _json(data: bytes) -> object:
+    def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(items)
+        if len(found) != len(items):
+            raise MalformedError("JSON object", expected="each name once", found="a repeated name")
+        return found
+
+    def constant(name: str) -> object:
+        raise MalformedError("JSON number", expected="a finite number", found=name)
+
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError("the request body is not JSON", expected="UTF-8 JSON", found=str(error)) from error
+
+
+def _wrong(name: str, expected: str, value: object) -> PolicyError:
+    shown = json.dumps(value)
+    return PolicyError(f"parameter {name}", expected=expected, found=shown[:80], parameter=name)
+
+
+def _number(body: Mapping[str, Any], name: str, low: float, high: float) -> float | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise _wrong(name, f"a number from {low:g} to {high:g}", value)
+    return float(value)
+
+
+def _integer(body: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # RFC 8785 writes 3.0 as 3: both spellings must mean the same to provider and auditor
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise _wrong(name, f"a whole number from {low} to {high}", value)
+    return value
+
+
+def _boolean(body: Mapping[str, Any], name: str) -> bool:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise _wrong(name, "true or false", value)
+    return bool(value)
+
+
+def _string(body: Mapping[str, Any], name: str, maximum: int) -> str | None:
+    value = body.get(name)
+    if value is not None and not (isinstance(value, str) and len(value) <= maximum):
+        raise _wrong(name, f"a string of at most {maximum} characters", value)
+    return value
+
+
+def _choice(body: Mapping[str, Any], name: str, allowed: tuple[str, ...]) -> str | None:
+    value = body.get(name)
+    if value is not None and value not in allowed:
+        raise _wrong(name, " or ".join(allowed), value)
+    return value
+
+
+def _object(body: Mapping[str, Any], name: str, allowed: set[str]) -> Mapping[str, Any]:
+    value = body.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not set(value) <= allowed:
+        raise _wrong(name, f"an object with {', '.join(sorted(allowed))}", value)
+    return value
+
+
+def _messages(value: object) -> tuple[Mapping[str, str], ...]:
+    if not isinstance(value, list) or not value:
+        raise _wrong("messages", "a list of at least one message", value)
+    return tuple(_message(message, f"messages[{index}]") for index, message in enumerate(value))
+
+
+def _message(message: object, where: str) -> Mapping[str, str]:
+    if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        raise _wrong(where, f"an object with a role of {', '.join(_ROLES)}", message)
+    unknown = {name for name, value in message.items() if value is not None} - {"role", "content", "name"}
+    if unknown:
+        raise _wrong(f"{where}.{sorted(unknown)[0][:32]}", "only role, content and name", message)
+    if message.get("name") is not None and not isinstance(message["name"], str):
+        raise _wrong(f"{where}.name", "a string", message["name"])
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [
+            part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in content
+        ]
+        if not all(isinstance(part, str) for part in parts):
+            raise _wrong(f"{where}.content", "text parts only", content)
+        content = "".join(part for part in parts if isinstance(part, str))
+    if not isinstance(content, str):
+        raise _wrong(f"{where}.content", "a string or a list of text parts", content)
+    extra = {"name": message["name"]} if message.get("name") is not None else {}
+    return {"role": str(message["role"]), "content": content, **extra}
+
+
+def _prompt(value: object) -> str | tuple[int, ...]:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value:
+        ids = [item for item in value if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 2**31]
+        if len(ids) == len(value):
+            return tuple(ids)
+    raise _wrong("prompt", "a string or a list of token ids", value)
+
+
+def _stops(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or len(stops) > MAX_STOPS:
+        raise _wrong("stop", f"a string or at most {MAX_STOPS} strings", value)
+    for stop in stops:
+        if not isinstance(stop, str) or not 1 <= len(stop) <= MAX_STOP_CHARS:
+            raise _wrong("stop", f"strings of 1 to {MAX_STOP_CHARS} characters", stop)
+    return tuple(stops)
+
+
+def _logprobs(path: str, body: Mapping[str, Any]) -> int | None:
+    if path == COMPLETION:
+        return _integer(body, "logprobs", 0, MAX_LOGPROBS)
+    top = _integer(body, "top_logprobs", 0, MAX_LOGPROBS)
+    if not _boolean(body, "logprobs"):
+        if top is not None:
+            raise _wrong("top_logprobs", "logprobs to be true", top)
+        return None
+    return top or 0
+
+
+def _nonce(value: object) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _HEX.fullmatch(value) or not 16 <= len(value) <= 2 * MAX_NONCE_BYTES:
+        raise _wrong("verifiable.nonce", f"8 to {MAX_NONCE_BYTES} bytes in lower-case hexadecimal", value)
+    return bytes.fromhex(value)
+
+
+def _session(value: object) -> str | None:
+    if value is None or value == "new" or (isinstance(value, str) and len(value) == 32 and _HEX.fullmatch(value)):
+        return value if isinstance(value, str) else None
+    raise _wrong("verifiable.session", '"new" or the 32 hexadecimal digits of a session id', value)
+
+
+def _pick(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+__all__ = ["CHAT", "COMPLETION", "Request", "parse_body", "parse_canonical"]
