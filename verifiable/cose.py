@@ -61,9 +61,9 @@ class Sign1:
     signature: bytes
 
 
-def to_be_signed(raw: bytes, payload: bytes) -> bytes:
-    """The Sig_structure of RFC 9052 §4.4 for COSE_Sign1 without external data."""
-    return encode(["Signature1", raw, b"", payload])
+def to_be_signed(raw: bytes, payload: bytes, external: bytes = b"") -> bytes:
+    """The Sig_structure of RFC 9052 §4.4 for COSE_Sign1. Our own objects have no external data."""
+    return encode(["Signature1", raw, external, payload])
 
 
 def assemble(
@@ -83,11 +83,11 @@ def parse(data: bytes, limits: Limits = LIMITS) -> Sign1:
     raw, unprotected, payload, signature = array(outer.value, 4, "COSE_Sign1")
     raw = bytes_(raw, "COSE_Sign1 protected header")
     protected = _header(decode(raw, limits) if raw else {}, "COSE_Sign1 protected header")
+    if raw and not protected:
+        raise MalformedError("COSE_Sign1: empty protected header", expected="no bytes", found=raw)
     unprotected = _header(unprotected, "COSE_Sign1 unprotected header")
-    if not raw and protected == {} and CRIT in unprotected:
-        raise MalformedError("COSE_Sign1: crit must be protected")
     if CRIT in protected or CRIT in unprotected:
-        raise MalformedError("COSE_Sign1: critical headers are not supported", found=protected.get(CRIT))
+        raise MalformedError("COSE_Sign1: critical headers are not supported", found="crit")
     duplicates = protected.keys() & unprotected.keys()
     if duplicates:
         raise MalformedError("COSE_Sign1: header in both buckets", found=sorted(map(repr, duplicates)))

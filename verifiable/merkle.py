@@ -12,7 +12,7 @@ size from its caller, and the caller takes it from a signed head.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -35,6 +35,85 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 def split(n: int) -> int:
     """The largest power of two smaller than n, for n ≥ 2: where a tree of n leaves divides."""
     return 1 << ((n - 1).bit_length() - 1)
+
+
+Node = Callable[[int, int], bytes]
+"""`node(height, index)` is the hash of the complete subtree of leaves [index·2^height, (index + 1)·2^height)."""
+
+
+def range_hash(node: Node, lo: int, hi: int) -> bytes:
+    """The hash of leaves [lo, hi), where lo is a multiple of the least power of two ≥ hi - lo."""
+    n = hi - lo
+    if n == 0:
+        return EMPTY_ROOT
+    if n & (n - 1) == 0:
+        height = n.bit_length() - 1
+        return node(height, lo >> height)
+    k = split(n)
+    return node_hash(range_hash(node, lo, lo + k), range_hash(node, lo + k, hi))
+
+
+def inclusion_path(node: Node, index: int, size: int) -> list[bytes]:
+    """PATH(index, D[0:size]) of RFC 9162 §2.1.3.1, leaf end first."""
+    check_index(index, size)
+    path = []
+    height, last = 0, size - 1
+    while last:
+        if index & 1:
+            path.append(node(height, index - 1))
+        elif index + 1 < last or (index < last and (last + 1) << height == size):
+            path.append(node(height, index + 1))
+        elif index < last:  # the sibling is the right edge of the tree, and not a complete subtree
+            path.append(range_hash(node, last << height, size))
+        index >>= 1
+        last >>= 1
+        height += 1
+    return path
+
+
+def consistency_path(node: Node, m: int, n: int) -> list[bytes]:
+    """PROOF(m, D[0:n]) of RFC 9162 §2.1.4.1; empty for m = 0 and m = n."""
+    if not 0 <= m <= n:
+        raise MalformedError("consistency proof: old size", expected=f"0 to {n}", found=m)
+
+    def subproof(m: int, lo: int, hi: int, whole: bool) -> list[bytes]:
+        """SUBPROOF(m, D[lo:hi], whole): is [lo, lo + m) the whole old tree?"""
+        if m == hi - lo:
+            return [] if whole else [range_hash(node, lo, hi)]
+        middle = lo + split(hi - lo)
+        if m <= middle - lo:
+            return [*subproof(m, lo, middle, whole), range_hash(node, middle, hi)]
+        return [*subproof(m - (middle - lo), middle, hi, False), range_hash(node, lo, middle)]
+
+    return subproof(m, 0, n, True) if m else []
+
+
+def multi_path(node: Node, indices: Iterable[int], size: int) -> list[bytes]:
+    """The hashes that `root_from_multiproof` needs beside the leaves at these indices, left to right."""
+    known = sorted(set(indices))
+    for index in known[:1] + known[-1:]:
+        check_index(index, size)
+    proof: list[bytes] = []
+
+    def walk(lo: int, hi: int, first: int, end: int) -> None:
+        """Append what is needed for [lo, hi), of which known[first:end] are known."""
+        if first == end:
+            proof.append(range_hash(node, lo, hi))
+        elif hi - lo > 1:
+            middle = lo + split(hi - lo)
+            border = bisect_left(known, middle, first, end)
+            walk(lo, middle, first, border)
+            walk(middle, hi, border, end)
+
+    if size:
+        walk(0, size, 0, len(known))
+    return proof
+
+
+def check_index(index: int, size: int) -> None:
+    """Refuse an index outside a tree of `size` leaves."""
+    if not 0 <= index < size:
+        raise MalformedError("leaf index", expected=f"less than {size}", found=index)
 
 
 class Tree:
@@ -63,7 +142,7 @@ class Tree:
 
     def leaf(self, index: int) -> bytes:
         """The leaf hash at an index."""
-        self._check_index(index, self.size)
+        check_index(index, self.size)
         return self._levels[0][index]
 
     def append(self, leaf_hash: bytes) -> int:
@@ -76,8 +155,7 @@ class Tree:
         height = 0
         levels[0].append(value)
         while position & 1:  # a right child completes its parent
-            level = levels[height]
-            value = sha256(b"\x01" + level[-2] + value).digest()
+            value = sha256(b"\x01" + levels[height][-2] + value).digest()
             height += 1
             position >>= 1
             if height == len(levels):
@@ -87,87 +165,29 @@ class Tree:
 
     def root(self, size: int | None = None) -> bytes:
         """The root of the first `size` leaves; of all of them by default."""
-        size = self._check_size(size)
-        return self._range(0, size) if size else EMPTY_ROOT
+        return range_hash(self._node, 0, self._sized(size))
 
     def inclusion_proof(self, index: int, size: int | None = None) -> list[bytes]:
-        """The audit path of RFC 9162 §2.1.3.1 for a leaf in the tree of `size` leaves, leaf first."""
-        size = self._check_size(size)
-        self._check_index(index, size)
-        proof = []
-        last = size - 1
-        height = 0
-        while last:
-            if index & 1:
-                proof.append(self._levels[height][index - 1])
-            elif index + 1 < last or (index < last and (last + 1) << height == size):
-                proof.append(self._levels[height][index + 1])
-            elif index < last:  # the sibling is the right edge of the tree, and not a complete subtree
-                proof.append(self._range(last << height, size))
-            index >>= 1
-            last >>= 1
-            height += 1
-        return proof
+        """The audit path for a leaf in the tree of the first `size` leaves, leaf end first."""
+        return inclusion_path(self._node, index, self._sized(size))
 
     def consistency_proof(self, m: int, n: int | None = None) -> list[bytes]:
-        """The proof of RFC 9162 §2.1.4.1 that the first n leaves extend the first m; none if m in (0, n)."""
-        n = self._check_size(n)
-        if not 0 <= m <= n:
-            raise MalformedError("consistency proof: old size", expected=f"0 to {n}", found=m)
-        return self._subproof(m, 0, n, True) if m else []
+        """The proof that the first n leaves extend the first m; empty for m = 0 and m = n."""
+        return consistency_path(self._node, m, self._sized(n))
 
     def multiproof(self, indices: Iterable[int], size: int | None = None) -> list[bytes]:
         """The hashes that `root_from_multiproof` needs beside the leaves at these indices, left to right."""
-        size = self._check_size(size)
-        known = sorted(set(indices))
-        for index in known[:1] + known[-1:]:
-            self._check_index(index, size)
-        proof: list[bytes] = []
-        if size:
-            self._multi(0, size, known, proof)
-        return proof
+        return multi_path(self._node, indices, self._sized(size))
 
-    def _range(self, lo: int, hi: int) -> bytes:
-        """The root of leaves [lo, hi), where lo is a multiple of the least power of two ≥ hi - lo."""
-        n = hi - lo
-        if n & (n - 1) == 0:
-            height = n.bit_length() - 1
-            return self._levels[height][lo >> height]
-        k = split(n)
-        return node_hash(self._range(lo, lo + k), self._range(lo + k, hi))
+    def _node(self, height: int, index: int) -> bytes:
+        return self._levels[height][index]
 
-    def _subproof(self, m: int, lo: int, hi: int, whole: bool) -> list[bytes]:
-        """SUBPROOF(m, D[lo:hi], b) of the RFC; `whole` is its b: is [lo, lo + m) the whole old tree?"""
-        n = hi - lo
-        if m == n:
-            return [] if whole else [self._range(lo, hi)]
-        k = split(n)
-        if m <= k:
-            return [*self._subproof(m, lo, lo + k, whole), self._range(lo + k, hi)]
-        return [*self._subproof(m - k, lo + k, hi, False), self._range(lo, lo + k)]
-
-    def _multi(self, lo: int, hi: int, known: list[int], proof: list[bytes]) -> None:
-        at = bisect_left(known, lo)
-        if at == len(known) or known[at] >= hi:
-            proof.append(self._range(lo, hi))
-        elif hi - lo > 1:
-            middle = lo + split(hi - lo)
-            self._multi(lo, middle, known, proof)
-            self._multi(middle, hi, known, proof)
-
-    def _check_size(self, size: int | None) -> int:
+    def _sized(self, size: int | None) -> int:
         if size is None:
             return self.size
         if not 0 <= size <= self.size:
             raise MalformedError("tree size", expected=f"0 to {self.size}", found=size)
         return size
-
-    @staticmethod
-    def _check_index(index: int, size: int) -> None:
-        if not 0 <= index < size:
-            raise MalformedError(
-                "leaf index", expected=f"0 to {size - 1}" if size else "none: no leaves", found=index
-            )
 
 
 def _bad(kind: str, why: str, expected: object = None, found: object = None) -> VerificationError:
@@ -189,7 +209,7 @@ def verify_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence[by
     """
     if not 0 <= index < size:
         raise _bad("inclusion", "index outside the tree", f"0 to {size - 1}", index)
-    _check_hashes("inclusion", leaf_hash, root, *proof)
+    _check_hashes("inclusion", leaf_hash, *proof)
     fn, sn = index, size - 1
     computed = leaf_hash
     for sibling in proof:
@@ -221,7 +241,7 @@ def verify_consistency(m: int, n: int, proof: Sequence[bytes], root_m: bytes, ro
     """
     if not 0 <= m <= n:
         raise _bad("consistency", "sizes", "0 ≤ old size ≤ new size", f"{m} and {n}")
-    _check_hashes("consistency", root_m, root_n, *proof)
+    _check_hashes("consistency", root_m, *proof)
     for size, root in ((m, root_m), (n, root_n)):
         if size == 0 and root != EMPTY_ROOT:
             raise _bad("consistency", "root of an empty tree", EMPTY_ROOT, root)
@@ -273,9 +293,7 @@ def root_from_multiproof(size: int, known: Mapping[int, bytes], proof: Sequence[
     """
     indices = sorted(known)
     if indices and (indices[0] < 0 or indices[-1] >= size):
-        raise _bad(
-            "inclusion", "index outside the tree", f"0 to {size - 1}", f"{indices[0]} to {indices[-1]}"
-        )
+        raise _bad("inclusion", "index outside the tree", f"0 to {size - 1}", f"{indices[0]} to {indices[-1]}")
     _check_hashes("inclusion", *known.values(), *proof)
     if size == 0:
         if proof:
@@ -288,9 +306,7 @@ def root_from_multiproof(size: int, known: Mapping[int, bytes], proof: Sequence[
         if first == end:
             value = next(rest, None)
             if value is None:
-                raise _bad(
-                    "inclusion", "too short for these indices and this size", found=f"{len(proof)} hashes"
-                )
+                raise _bad("inclusion", "too short for these indices and this size", found=f"{len(proof)} hashes")
             return value
         if hi - lo == 1:
             return known[lo]
