@@ -41,7 +41,7 @@ _HOME = {
 }
 """Public name -> the module that defines it."""
 
-__all__ = [*_HOME, "__version__"]  # noqa: PLE0604  (all of them are strings)
+__all__ = [*_HOME, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ Exit status: 0 done; 1 a check failed; 2 the call or its input is wrong; 4 the e
 from __future__ import annotations
 
 import ast
+import io
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -212,7 +213,7 @@ def abandon_output() -> None:
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):  # standard output is closed, or is no file of the system's
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = io.StringIO()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,79 @@
+"""What every layer of tests shares: one thread, markers by folder, and the models.
+
+Set ``VERIFIABLE_REQUIRE_MODELS=1`` (as `make test` does) to have a missing model fail the tests that need it;
+otherwise they are skipped, so that the fast layers run anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+# Before anything loads numpy or llama.cpp: their thread pools read these once.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import pytest
+
+from fixtures import models
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = ("unit", "property", "conformance", "integration", "adversary", "fault")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test the marker of the folder it is in."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and (layer := item.path.relative_to(here).parts[0]) in LAYERS:
+            item.add_marker(layer)
+
+
+def missing(reason: str) -> None:
+    """Skip the test that asked, or fail it where models are required."""
+    if os.environ.get("VERIFIABLE_REQUIRE_MODELS") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def _model(name: str) -> Path:
+    path = models.model_path(name)
+    if not path.exists():
+        missing(f"{path.name} is not there: run `make models`")
+    return path
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct, Q4_1: a dense model with a chat template."""
+    return _model("smollm2")
+
+
+@pytest.fixture(scope="session")
+def gemma3() -> Path:
+    """Gemma 3 270M, Q4_K_M: sliding-window attention and a vocabulary of 262,144."""
+    return _model("gemma3")
+
+
+@pytest.fixture(scope="session")
+def smollm2_variant(smollm2: Path) -> Callable[[str], Path]:
+    """Gives SmolLM2 in another quantisation (``"Q8_0"``, ``"Q2_K"`` …), made on first use."""
+    from fixtures.quantise import variant
+
+    return variant
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Random models of a few hundred kilobytes: kind (``llama``, ``moe``, ``mamba``) -> path."""
+    from fixtures.small_models import KINDS
+
+    folder = tmp_path_factory.mktemp("tiny")
+    return {kind: write(folder / f"tiny-{kind}.gguf") for kind, write in KINDS.items()}
+
+
+@pytest.fixture(scope="session")
+def vectors() -> Path:
+    """The folder of this project's own test vectors, which any other implementation can run."""
+    return ROOT / "spec" / "vectors"
