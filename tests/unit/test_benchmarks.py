@@ -1,0 +1,73 @@
+"""The benchmark runner: goals are kept or missed by the number alone, and a failure is never a pass."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import measure, run
+from benchmarks.measure import Figure
+
+
+@pytest.mark.parametrize(
+    ("figure", "met", "goal"),
+    [
+        (Figure("speed", 0.99, "×", at_least=0.99), True, "≥ 0.99"),
+        (Figure("speed", 0.9899, "×", at_least=0.99), False, "≥ 0.99"),
+        (Figure("cost", 80.0, "µs", at_most=80), True, "≤ 80"),
+        (Figure("cost", 80.1, "µs", at_most=80), False, "≤ 80"),
+        (Figure("size", 3.0, "bytes", at_least=2, at_most=4), True, "≥ 2 and ≤ 4"),
+        (Figure("size", float("nan"), "bytes", at_most=4), False, "≤ 4"),
+        (Figure("size", 3.0, "bytes"), None, ""),
+    ],
+)
+def test_goals(figure: Figure, met: bool | None, goal: str) -> None:
+    assert figure.met is met
+    assert figure.goal == goal
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.9944, "0.994"), (12.345, "12.35"), (159.96, "160.0"), (49152, "49,152"), (0.0123, "0.0123")]
+)
+def test_numbers(value: float, shown: str) -> None:
+    assert run.number(value) == shown
+
+
+def test_alternatives_are_timed_in_turn() -> None:
+    order: list[str] = []
+    taken = measure.seconds_per_call(
+        {"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=3, each=1e-7
+    )
+    assert set(taken) == {"a", "b"}
+    assert all(seconds >= 0 for seconds in taken.values())
+    assert order[-6:] == ["a", "b"] * 3
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of benchmarks of our own, run by the real runner."""
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    monkeypatch.setattr(run, "HERE", folder)
+    return folder
+
+
+def test_a_missed_goal_counts_only_when_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figure = {"name": "n", "value": 1.0, "unit": "×", "note": "", "goal": "≥ 2", "met": False}
+    result = {"schema": 1, "benchmark": "slow", "claim": "", "figures": [figure]}
+    (folder / "slow.py").write_text(f"import json; print(json.dumps({result!r}))")
+    assert run.benchmarks() == ["slow"]
+    assert run.main(["--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"] == [result]
+    assert run.main(["--strict"]) == 1
+    assert "missed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("source", ["raise ValueError()", "print('not json')", "print([1])", "import sys; sys.exit(3)"])
+def test_a_benchmark_that_fails_fails_the_run(folder: Path, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "broken.py").write_text(source)
+    assert run.main([]) == 4
+    assert "failed" in capsys.readouterr().out
