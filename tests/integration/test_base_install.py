@@ -51,7 +51,7 @@ def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("base") / "venv"
     venv.create(home, with_pip=True, symlinks=True)
     bin_ = home / "bin"
-    pip: list[str | Path] = [bin_ / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-input"]
+    pip: list[str | Path] = [bin_ / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     # Only ready-made wheels, and compilers that fail: nothing may be built.
     run(*pip, "--only-binary=:all:", wheel, CC="false", CXX="false")
     return bin_
