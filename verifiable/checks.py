@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from verifiable import records
-from verifiable.errors import MalformedError, VerificationError
+from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.evidence import Evidence, Kind, PackedTokens
 from verifiable.head import Head, verify_head
 from verifiable.keys import PublicKey
@@ -21,7 +21,7 @@ from verifiable.opening import Opening
 from verifiable.receipt import Receipt
 from verifiable.records import Close, Leaf, Open, Token
 from verifiable.request import Request, parse_canonical
-from verifiable.session import TurnSpan, check_structure, check_tokens
+from verifiable.session import TurnSpan, check_marks, check_structure, check_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,14 @@ def check_session(
     for index, data in opening.leaves.items():
         leaf = records.parse(data)
         if isinstance(leaf, Token):
+            if leaf.seq != index or leaf.session != signed.session:
+                raise VerificationError(
+                    f"the record at leaf {index} belongs elsewhere",
+                    code="sequence-broken",
+                    expected=f"leaf {index} of session {signed.session.hex()}",
+                    found=f"leaf {leaf.seq} of session {leaf.session.hex()}",
+                    hint="It was taken from another place or another session.",
+                )
             tokens[index] = leaf
         else:
             leaves[index] = leaf
@@ -152,7 +160,15 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
             found=session.head.session.hex(),
         )
     _same("parameters-differ", f"the stop strings of {where}", records.stop_digest(request.stops), leaf.stop_digest)
-    asked = request.params(manifest.defaults, manifest.k, manifest.runtime.n_ctx, leaf.prompt_count)
+    try:
+        asked = request.params(manifest.defaults, manifest.k, manifest.runtime.n_ctx, leaf.prompt_count)
+    except PolicyError as error:
+        raise VerificationError(
+            f"{where} answers a prompt that can't have been evaluated: {error.what}",
+            code="counts-differ",
+            expected=error.expected,
+            found=error.found,
+        ) from error
     if asked != leaf.params:
         names = [name for name in asked.__slots__ if getattr(asked, name) != getattr(leaf.params, name)]
         raise VerificationError(
@@ -182,19 +198,41 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
                 expected=end.completion_count,
                 found=turn.tokens.count,
             )
-    entries = min(manifest.k, manifest.model.vocabulary)
-    for token in turn.shown.values():
-        if len(token.entries.ids) != entries or token.turn != leaf.turn:
-            raise VerificationError(
-                f"the record at leaf {token.seq}",
-                code="record-invalid",
-                expected=f"{entries} entries of turn {leaf.turn}",
-                found=f"{len(token.entries.ids)} of turn {token.turn}",
-            )
+    _check_records(session, turn)
     if kind is Kind.FULL:
         check_tokens(turn.span, [turn.shown[seq] for seq in sorted(turn.shown)])
     elif kind is Kind.TOKENS and turn.tokens is None:
         raise MalformedError("evidence of kind tokens", expected=f"the packed tokens of {where}", found="none")
+
+
+def _check_records(session: OpenedSession, turn: OpenedTurn) -> None:
+    leaf, manifest = turn.span.turn, session.manifest
+    vocabulary = manifest.model.vocabulary
+    entries = min(manifest.k, vocabulary)
+    for seq, token in turn.shown.items():
+        position = leaf.prompt_count + seq - turn.span.first
+        if len(token.entries.ids) != entries or (token.turn, token.position) != (leaf.turn, position):
+            raise VerificationError(
+                f"the record at leaf {seq}",
+                code="record-invalid",
+                expected=f"{entries} entries, turn {leaf.turn}, position {position}",
+                found=f"{len(token.entries.ids)} entries, turn {token.turn}, position {token.position}",
+            )
+        if max(token.token, int(token.entries.ids.max())) >= vocabulary:
+            raise VerificationError(
+                f"a token id in the record at leaf {seq}",
+                code="record-invalid",
+                expected=f"ids below {vocabulary}",
+                found=max(token.token, int(token.entries.ids.max())),
+            )
+    if turn.tokens is None:
+        return
+    ids, sources, _ = turn.tokens.unpack()
+    if ids and max(ids) >= vocabulary:
+        raise VerificationError(
+            f"a token id of turn {leaf.turn}", code="record-invalid", expected=f"ids below {vocabulary}", found=max(ids)
+        )
+    check_marks(turn.span, [(source, *step) for source, step in zip(sources, turn.tokens.steps(), strict=True)])
 
 
 def _same(code: str, what: str, found: bytes, expected: bytes) -> None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 
 from verifiable import encoding
 from verifiable.errors import MalformedError
 from verifiable.opening import Opening
 from verifiable.records import SECRET_BYTES, Source
+from verifiable.sealed import seal, unseal
 
 VERSION = 1
 MAX_BYTES = 1 << 28
@@ -60,6 +63,15 @@ class PackedTokens:
         ids = [int.from_bytes(self.ids[at : at + width], "little") for at in range(0, len(self.ids), width)]
         marks = [nibble for byte in self.marks for nibble in (byte & 15, byte >> 4)][: self.count]
         return ids, [Source(mark & 7) for mark in marks], [mark & _NEW_STEP != 0 for mark in marks]
+
+    def steps(self) -> list[tuple[int, int]]:
+        """The decode step and the row in it of each token, counted from the marks as `records.Token` counts them."""
+        step = row = -1
+        found = []
+        for fresh in self.unpack()[2]:
+            step, row = (step + 1, 0) if fresh else (step, row + 1)
+            found.append((step, row))
+        return found
 
     def to_cbor(self) -> list[encoding.Value]:
         return [self.count, self.width, self.ids, self.marks]
@@ -123,7 +135,7 @@ class Evidence:
 
     def encode(self) -> bytes:
         leaves, proof = self.opening.to_cbor()
-        return encoding.encode(
+        return seal(
             {
                 1: VERSION,
                 2: int(self.kind),
@@ -140,9 +152,7 @@ class Evidence:
         """Read evidence strictly; raises MalformedError. Checks nothing against the signatures: see
         checks.check_evidence.
         """
-        if len(data) > MAX_BYTES:
-            raise MalformedError("evidence", expected=f"at most {MAX_BYTES} bytes", found=f"{len(data)} bytes")
-        fields = encoding.map_(encoding.decode(data), range(1, 8), "evidence")
+        fields = unseal(data, 7, "evidence", MAX_BYTES)
         if encoding.uint(fields[1], "evidence version") != VERSION:
             raise MalformedError("evidence version", expected=str(VERSION), found=str(fields[1]))
         turns = tuple(TurnEvidence.from_cbor(turn) for turn in encoding.array(fields[7], None, "evidence turns"))
@@ -156,3 +166,9 @@ class Evidence:
             Opening.from_cbor(fields[5], fields[6]),
             turns,
         )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Evidence:
+        """Read evidence from a file; raises OSError or MalformedError."""
+        with Path(path).open("rb") as file:
+            return cls.parse(file.read(MAX_BYTES + 1))

@@ -71,7 +71,7 @@ class TopK:
         self._threshold: np.float32 | None = None
 
     def __call__(self, row: Floats) -> Entries:
-        """The `min(k, n_vocab)` largest entries of `row` (n_vocab,) float32. Raises EngineError on a NaN or infinity."""
+        """The `min(k, n_vocab)` largest entries of `row` (n_vocab,) float32; a NaN or infinity is an EngineError."""
         k = min(self.k, len(row))
         index = None
         if self._threshold is not None:

@@ -18,7 +18,7 @@ MAX_LEAF_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """`leaves` maps index to leaf bytes; `proof` is the multiproof of those indices (see merkle.root_from_multiproof)."""
+    """`leaves` maps index to leaf bytes; `proof` is the multiproof of those indices (merkle.root_from_multiproof)."""
 
     leaves: Mapping[int, bytes]
     proof: tuple[bytes, ...]
@@ -78,7 +78,7 @@ class Opening:
     def from_cbor(cls, leaves: encoding.Value, proof: encoding.Value) -> Opening:
         found: dict[int, bytes] = {}
         last = -1
-        for entry in encoding.array(leaves, None, "opened leaves"):
+        for entry in encoding.array(leaves, None, "opened leaves", maximum=MAX_LEAVES):
             index_value, data = encoding.array(entry, 2, "opened leaf")
             index = encoding.uint(index_value, "opened leaf index")
             if index <= last:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 
 from verifiable import encoding
 from verifiable.errors import MalformedError
 from verifiable.opening import Opening
+from verifiable.sealed import seal, unseal
 
 VERSION = 1
 CAPABILITY_BYTES = 32
@@ -29,16 +32,14 @@ class Receipt:
 
     def encode(self) -> bytes:
         leaves, proof = self.opening.to_cbor()
-        return encoding.encode(
+        return seal(
             {1: VERSION, 2: self.head, 3: self.manifest, 4: leaves, 5: proof, 6: self.turn, 7: self.capability}
         )
 
     @classmethod
     def parse(cls, data: bytes) -> Receipt:
         """Read a receipt strictly; raises MalformedError. Checks no signature: see checks.check_receipt."""
-        if len(data) > MAX_BYTES:
-            raise MalformedError("receipt", expected=f"at most {MAX_BYTES} bytes", found=f"{len(data)} bytes")
-        fields = encoding.map_(encoding.decode(data), range(1, 8), "receipt")
+        fields = unseal(data, 7, "receipt", MAX_BYTES)
         if encoding.uint(fields[1], "receipt version") != VERSION:
             raise MalformedError("receipt version", expected=str(VERSION), found=str(fields[1]))
         return cls(
@@ -48,3 +49,9 @@ class Receipt:
             encoding.uint(fields[6], "receipt turn", 2**32 - 1),
             encoding.bytes_(fields[7], "receipt capability", CAPABILITY_BYTES),
         )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Receipt:
+        """Read a receipt from a file; raises OSError or MalformedError."""
+        with Path(path).open("rb") as file:
+            return cls.parse(file.read(MAX_BYTES + 1))

@@ -126,7 +126,7 @@ def parse_body(path: str, data: bytes) -> Request:
 def parse_canonical(data: bytes) -> Request:
     """Read a request from its canonical bytes, as evidence holds it. Raises MalformedError on any other spelling."""
     value = _json(data)
-    if not isinstance(value, dict) or set(value) != {"body", "path"} or value["path"] not in _PATH_FIELDS:
+    if not isinstance(value, dict) or set(value) != {"body", "path"} or value["path"] not in (CHAT, COMPLETION):
         raise MalformedError("canonical request", expected='{"body": …, "path": …}', found="something else")
     if not isinstance(value["body"], dict):
         raise MalformedError("canonical request body", expected="an object", found=type(value["body"]).__name__)

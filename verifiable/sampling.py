@@ -83,7 +83,7 @@ class SamplingDefaults:
 
 
 def sampling_key(nonce: bytes, request_digest: bytes, turn: int) -> bytes:
-    """The turn's key: SHA-256(tag ‖ nonce length ‖ nonce ‖ request digest ‖ turn number), lengths and number as u32 BE."""
+    """The turn's key: SHA-256(tag ‖ nonce length ‖ nonce ‖ request digest ‖ turn), length and turn as u32 BE."""
     return hashlib.sha256(
         _KEY_TAG + len(nonce).to_bytes(4, "big") + nonce + request_digest + turn.to_bytes(4, "big")
     ).digest()
@@ -92,14 +92,15 @@ def sampling_key(nonce: bytes, request_digest: bytes, turn: int) -> bytes:
 def gumbel(key: bytes, position: int, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.float64]:
     """Gumbel(0, 1) noise of each id, shape of `ids`.
 
-    u = (top 53 bits of SHA-256(key ‖ position ‖ id), numbers as u32 big-endian, + 1/2) / 2^53, and G = -ln(-ln(u)).
+    u = (top 52 bits of SHA-256(key ‖ position ‖ id), numbers as u32 big-endian, + 1/2) / 2^52, and G = -ln(-ln(u)).
+    With one bit more the sum would no longer fit a float64, and u could round to 1.
     """
     prefix = key + position.to_bytes(4, "big")
     raw = ids.astype(">u4").tobytes()
     sha256 = hashlib.sha256
     digests = b"".join([sha256(prefix + raw[at : at + 4]).digest()[:8] for at in range(0, len(raw), 4)])
-    words = np.frombuffer(digests, ">u8") >> np.uint64(11)
-    uniform: npt.NDArray[np.float64] = (words.astype(np.float64) + 0.5) * 2.0**-53
+    words = np.frombuffer(digests, ">u8") >> np.uint64(12)
+    uniform: npt.NDArray[np.float64] = (words.astype(np.float64) + 0.5) * 2.0**-52
     return -np.log(-np.log(uniform))
 
 

@@ -7,14 +7,27 @@ pure: identifiers, secrets and times are arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from verifiable.errors import EngineError, VerificationError
 from verifiable.head import Head
 from verifiable.logits import Entries
 from verifiable.merkle import Tree, leaf_hash
-from verifiable.records import Close, End, Finish, Leaf, NonceSource, Open, Source, Token, Turn, salt, turn_secret
+from verifiable.records import (
+    Close,
+    End,
+    Finish,
+    Leaf,
+    NonceSource,
+    Open,
+    Source,
+    Token,
+    Turn,
+    parse,
+    salt,
+    turn_secret,
+)
 from verifiable.sampling import SamplingParams
 
 
@@ -34,7 +47,7 @@ class TurnFacts:
 
 class SessionLog:
     """One session's append-only log. Each method appends one leaf and returns its bytes; out of order raises
-    EngineError.
+    EngineError. `landmarks` are the leaves that are not tokens, by index.
     """
 
     __slots__ = (
@@ -47,6 +60,7 @@ class SessionLog:
         "_turn_secret",
         "closed",
         "completion",
+        "landmarks",
         "manifest_digest",
         "session",
         "tree",
@@ -59,6 +73,7 @@ class SessionLog:
         self.tree = Tree()
         self.turns = 0
         self.completion = 0
+        self.landmarks: dict[int, bytes] = {}
         self.closed = False
         self._secret = secret
         self._facts: TurnFacts | None = None
@@ -67,17 +82,23 @@ class SessionLog:
         self._drafted = self._accepted = 0
 
     @classmethod
-    def resume(cls, secret: bytes, leaves: Iterable[Leaf]) -> SessionLog:
-        """Rebuild the log of a session that lies between two turns (or is closed) from its stored leaves, all of them."""
+    def restore(cls, secret: bytes, leaves: Iterable[Leaf]) -> SessionLog:
+        """Rebuild a log from its stored leaves, all of them, whatever state a crash left it in."""
         ordered = list(leaves)
         if not ordered or not isinstance(ordered[0], Open):
-            raise EngineError("resuming a session", expected="its open leaf first", found="something else")
+            raise EngineError("restoring a session", expected="its open leaf first", found="something else")
         log = cls(ordered[0].session, secret, ordered[0].manifest_digest)
         for leaf in ordered:
-            log.tree.append(leaf_hash(leaf.encode()))
+            log._append(leaf)
             log.turns += isinstance(leaf, End)
             log.closed = isinstance(leaf, Close)
-        if not isinstance(ordered[-1], (Open, End, Close)):
+        return log
+
+    @classmethod
+    def resume(cls, secret: bytes, leaves: Iterable[Leaf]) -> SessionLog:
+        """Rebuild the log of a session to go on with it. Raises EngineError where it stopped in mid-turn."""
+        log = cls.restore(secret, leaves)
+        if log.size - 1 not in log.landmarks or isinstance(parse(log.landmarks[log.size - 1]), Turn):
             raise EngineError("resuming a session", expected="a finished turn", found="a turn without its end")
         return log
 
@@ -178,7 +199,9 @@ class SessionLog:
 
     def _append(self, leaf: Leaf) -> bytes:
         data = leaf.encode()
-        self.tree.append(leaf_hash(data))
+        index = self.tree.append(leaf_hash(data))
+        if not isinstance(leaf, Token):
+            self.landmarks[index] = data
         return data
 
     def _expect(self, condition: bool, what: str) -> None:
@@ -270,13 +293,8 @@ def check_tokens(span: TurnSpan, tokens: Iterable[Token]) -> None:
 
     Raises VerificationError: `sequence-broken` or `counts-differ`.
     """
-    step = row = -1
-    fresh = True
-    accepted = count = 0
+    marks = []
     for index, token in enumerate(tokens):
-        count += 1
-        starts = token.step == step + 1 and token.row == 0
-        follows = token.step == step and token.row == row + 1 and not fresh
         position = span.turn.prompt_count + index
         if token.turn != span.turn.turn or token.position != position or token.seq != span.first + index:
             raise _broken(
@@ -284,15 +302,29 @@ def check_tokens(span: TurnSpan, tokens: Iterable[Token]) -> None:
                 f"turn {span.turn.turn}, position {position}, leaf {span.first + index}",
                 f"turn {token.turn}, position {token.position}, leaf {token.seq}",
             )
+        marks.append((token.source, token.step, token.row))
+    check_marks(span, marks)
+
+
+def check_marks(span: TurnSpan, marks: Sequence[tuple[Source, int, int]]) -> None:
+    """Check (source, step, row) of all tokens of a turn: a step's rows go on only past accepted drafts.
+
+    Raises VerificationError: `sequence-broken` or `counts-differ`.
+    """
+    step = row = -1
+    fresh = True
+    for index, (source, at_step, at_row) in enumerate(marks):
+        starts = (at_step, at_row) == (step + 1, 0)
+        follows = (at_step, at_row) == (step, row + 1) and not fresh
         if not (starts or follows):
             raise _broken(
-                f"token {index} of turn {span.turn.turn}", "the next step or row", f"step {token.step}, row {token.row}"
+                f"token {index} of turn {span.turn.turn}", "the next step or row", f"step {at_step}, row {at_row}"
             )
-        step, row = token.step, token.row
-        fresh = token.source is not Source.DRAFT_ACCEPTED
-        accepted += token.source is Source.DRAFT_ACCEPTED
-    if count != span.end.completion_count:
-        raise _counts(f"the tokens of turn {span.turn.turn}", span.end.completion_count, count)
+        step, row = at_step, at_row
+        fresh = source is not Source.DRAFT_ACCEPTED
+    if len(marks) != span.end.completion_count:
+        raise _counts(f"the tokens of turn {span.turn.turn}", span.end.completion_count, len(marks))
+    accepted = sum(source is Source.DRAFT_ACCEPTED for source, _, _ in marks)
     if accepted != span.end.accepted:
         raise _counts(f"the accepted drafts of turn {span.turn.turn}", accepted, span.end.accepted)
 
