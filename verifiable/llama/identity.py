@@ -1,0 +1,109 @@
+"""Say which model is meant, so exactly that two people can compare their files: hashes, counts, digests.
+
+Pure Python: an auditor can compare a file with a manifest without llama.cpp.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from verifiable.errors import EngineError
+from verifiable.llama.gguf import GGUFInfo
+from verifiable.llama.gguf_checks import TOKENS, unusable
+from verifiable.llama.gguf_parts import inspect_parts
+from verifiable.llama.gguf_types import STRING, U32
+from verifiable.manifest import ModelFile, ModelIdentity
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and the total, in the same unit."""
+
+TEMPLATE: Final = "tokenizer.chat_template"
+_TOKENIZER: Final = "tokenizer."
+_UNKNOWN_TYPE: Final = 1024  # LLAMA_FTYPE_GUESSED in llama.h: the file does not say
+_CHUNK: Final = 4 * 1024 * 1024
+
+
+def identify(path: str | PathLike[str], progress: Progress | None = None) -> ModelIdentity:
+    """Read a model's files whole and describe them.
+
+    The tokenizer digest is SHA-256 over the raw GGUF entries (key, type, value) whose key starts with "tokenizer.",
+    chat templates left out, in the order of their keys. The template digest is SHA-256 of the template's UTF-8 bytes,
+    of no bytes when there is none.
+
+    Args:
+        path: the file, or the first of its parts.
+        progress: called with bytes hashed and bytes in total.
+
+    Raises:
+        MalformedError: a file is not a well-formed GGUF file.
+        EngineError: a file cannot be read, or changes while it is read.
+    """
+    parts = inspect_parts(path)
+    first, info = parts[0]
+    template = info.metadata.get(TEMPLATE, "")
+    if not isinstance(template, str):
+        raise unusable(str(first), f"{TEMPLATE} has the wrong type", "string")
+    architecture = info.metadata["general.architecture"]
+    return ModelIdentity(
+        files=_hash_files(parts, progress),
+        architecture=str(architecture),
+        file_type=_file_type(info),
+        parameters=sum(tensor.elements for _, part in parts for tensor in part.tensors),
+        vocabulary=_vocabulary(info, str(architecture)),
+        tokenizer_digest=_tokenizer_digest(first, info),
+        template_digest=hashlib.sha256(template.encode("utf-8")).digest(),
+    )
+
+
+def _hash_files(parts: Sequence[tuple[Path, GGUFInfo]], progress: Progress | None) -> tuple[ModelFile, ...]:
+    total = sum(info.size for _, info in parts)
+    done = 0
+    files = []
+    for path, info in parts:
+        digest = hashlib.sha256()
+        size = 0
+        try:
+            with open(path, "rb", buffering=0) as file:
+                while chunk := file.read(_CHUNK):
+                    digest.update(chunk)
+                    size += len(chunk)
+                    if progress is not None:
+                        progress(min(done + size, total), total)
+        except OSError as error:
+            raise EngineError(f"cannot read {path}", found=error.strerror or error) from error
+        if size != info.size:
+            raise EngineError(f"{path} changed while it was read", expected=f"{info.size:,} bytes", found=f"{size:,}")
+        done += size
+        files.append(ModelFile(path.name, digest.digest(), size))
+    return tuple(files)
+
+
+def _file_type(info: GGUFInfo) -> int:
+    entry = info.fields.get("general.file_type")
+    return entry.value if entry is not None and entry.kind == U32 and isinstance(entry.value, int) else _UNKNOWN_TYPE
+
+
+def _vocabulary(info: GGUFInfo, architecture: str) -> int:
+    entry = info.fields.get(TOKENS)
+    if entry is not None and entry.element == STRING:
+        return entry.count
+    size = info.metadata.get(f"{architecture}.vocab_size", 0)
+    return size if isinstance(size, int) and size >= 0 else 0
+
+
+def _tokenizer_digest(path: Path, info: GGUFInfo) -> bytes:
+    digest = hashlib.sha256()
+    keys = sorted(key for key in info.fields if key.startswith(_TOKENIZER) and not key.startswith(TEMPLATE))
+    try:
+        with open(path, "rb") as file:
+            for key in keys:
+                entry = info.fields[key]
+                file.seek(entry.offset)
+                digest.update(file.read(entry.size))
+    except OSError as error:
+        raise EngineError(f"cannot read {path}", found=error.strerror or error) from error
+    return digest.digest()

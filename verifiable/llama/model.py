@@ -1,0 +1,253 @@
+"""A GGUF model in memory: its vocabulary, its tokenizer and what its memory can do.
+
+Loading validates the file first (`verifiable.llama.gguf`), because llama.cpp ends the process on some malformed ones.
+A model and everything made from it belong to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Mapping
+from os import PathLike, fspath
+from types import MappingProxyType, ModuleType, TracebackType
+from typing import Any, Final
+
+from verifiable.errors import EngineError, PolicyError
+from verifiable.llama import library
+from verifiable.llama.gguf_parts import inspect_parts
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and the total, in the same unit, both counting up."""
+
+_LOAD_STEPS: Final = 1000
+_MAX_TEXT: Final = 64 * 1024 * 1024
+"""Longest text to tokenise, in bytes. The tokenizer's memory grows with a multiple of it."""
+
+_ATTR_UNKNOWN, _ATTR_CONTROL = 1 << 0, 1 << 3  # enum llama_token_attr in llama.h
+_VOCAB_NONE: Final = 0  # LLAMA_VOCAB_TYPE_NONE: tokenising with it aborts
+_ROPE_NONE: Final = -1  # LLAMA_ROPE_TYPE_NONE: positions are learned, biases, or not used
+
+
+class Model:
+    """A loaded model. Make one with `Model.load`; close it, or use it in a `with` statement.
+
+    Attributes:
+        n_vocab: size of the vocabulary; token ids are 0 to n_vocab - 1.
+        n_ctx_train: context length in training, tokens.
+        n_swa: width of the sliding attention window, tokens; 0 when all layers see everything.
+        is_recurrent, is_hybrid: the memory is (partly) a state that cannot be cut back to an earlier position.
+        has_encoder: an encoder-decoder model.
+        description: llama.cpp's short description, such as "llama 135M Q4_1".
+        eog: ids that end a generation.
+        bos: id of the beginning-of-sequence token, or None.
+        adds_bos: whether the tokenizer is meant to put `bos` first.
+        chat_template: the Jinja source that the file carries, or None.
+        control_tokens: text -> id of every token that must never come out of a user's text: those of the
+            attributes control and unknown, and all of `eog`.
+    """
+
+    def __init__(self, pointer: int, module: ModuleType, repack: bool, n_gpu_layers: int) -> None:
+        self._lib: Any = module
+        self._pointer: int | None = pointer
+        self._contexts: set[int] = set()
+        self._pieces: dict[int, bytes] = {}
+        self._buffer = ctypes.create_string_buffer(256)
+        self.repack = repack
+        self.n_gpu_layers = n_gpu_layers
+        lib = self._lib
+        self._vocab: int = lib.llama_model_get_vocab(pointer)
+        self.n_vocab: int = lib.llama_vocab_n_tokens(self._vocab)
+        self.n_ctx_train: int = lib.llama_model_n_ctx_train(pointer)
+        self.n_swa: int = lib.llama_model_n_swa(pointer)
+        self.is_recurrent: bool = lib.llama_model_is_recurrent(pointer)
+        self.is_hybrid: bool = lib.llama_model_is_hybrid(pointer)
+        self.has_encoder: bool = lib.llama_model_has_encoder(pointer)
+        self.has_decoder: bool = lib.llama_model_has_decoder(pointer)
+        self.is_diffusion: bool = lib.llama_model_is_diffusion(pointer)
+        self.has_rope: bool = lib.llama_model_rope_type(pointer) != _ROPE_NONE
+        self.description: str = self._description()
+        self.chat_template: str | None = _text(lib.llama_model_chat_template(pointer, None))
+        bos, eos = lib.llama_vocab_bos(self._vocab), lib.llama_vocab_eos(self._vocab)
+        self.bos: int | None = bos if 0 <= bos < self.n_vocab else None
+        self.eos: int | None = eos if 0 <= eos < self.n_vocab else None
+        self.adds_bos: bool = lib.llama_vocab_get_add_bos(self._vocab)
+        self._adds_eos: bool = lib.llama_vocab_get_add_eos(self._vocab)
+        self._can_tokenize = self.n_vocab > 0 and lib.llama_vocab_type(self._vocab) != _VOCAB_NONE
+        control: dict[str, int] = {}
+        eog: set[int] = set()
+        special: dict[int, int] = {}
+        for token in range(self.n_vocab if self._can_tokenize else 0):
+            attributes = lib.llama_vocab_get_attr(self._vocab, token)
+            ends = lib.llama_vocab_is_eog(self._vocab, token)
+            if ends:
+                eog.add(token)
+            if ends or attributes & (_ATTR_CONTROL | _ATTR_UNKNOWN):
+                special[token] = attributes
+                text = _text(lib.llama_vocab_get_text(self._vocab, token))
+                if text:
+                    control.setdefault(text, token)
+        self.eog: frozenset[int] = frozenset(eog)
+        self.control_tokens: Mapping[str, int] = MappingProxyType(control)
+        self.control_attributes: Mapping[int, int] = MappingProxyType(special)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
+        repack: bool = False,
+        n_gpu_layers: int = 0,
+        progress: Progress | None = None,
+    ) -> Model:
+        """Validate and load a GGUF file (the first of its parts when it is split).
+
+        Args:
+            path: the file.
+            repack: let llama.cpp rearrange weights (`RuntimeSettings.repack`).
+            n_gpu_layers: layers given to a GPU, -1 for all.
+            progress: called with (done, 1000) while weights are read.
+
+        Raises:
+            MalformedError: the file is not a well-formed GGUF model.
+            EngineError: it cannot be read or llama.cpp refuses it.
+        """
+        inspect_parts(path)
+        module = library.library()
+        lib: Any = module
+        params = lib.llama_model_default_params()
+        params.use_extra_bufts = repack
+        params.n_gpu_layers = n_gpu_layers
+
+        def report(share: float, _data: object) -> bool:
+            if progress is not None:
+                # A caller's exception cannot cross C; the bar is not worth the model.
+                with contextlib.suppress(Exception):
+                    progress(round(share * _LOAD_STEPS), _LOAD_STEPS)
+            return True
+
+        callback = lib.llama_progress_callback(report)  # referenced until the call below has returned
+        params.progress_callback = callback
+        library.forget_log()
+        pointer = lib.llama_model_load_from_file(fspath(path).encode("utf-8", "surrogateescape"), params)
+        if not pointer:
+            raise EngineError(f"llama.cpp refuses the model {fspath(path)}", hint=library.last_log())
+        return cls(pointer, module, repack, n_gpu_layers)
+
+    @property
+    def pointer(self) -> int:
+        """Address of the `llama_model`, for `Context` alone."""
+        if self._pointer is None:
+            raise EngineError("the model is closed")
+        return self._pointer
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        """Token ids of *text*, as `llama_tokenize` gives them.
+
+        Args:
+            text: any Unicode text without lone surrogates.
+            add_special: add the tokens that the model wants at the ends (usually `bos`).
+            parse_special: read control tokens written out in the text as those tokens. Never for foreign text.
+
+        Raises:
+            PolicyError: the text is too long or not valid Unicode.
+            EngineError: the model has no tokenizer, or lacks a token that it is meant to add.
+        """
+        self._check_tokenizer()
+        lib = self._lib
+        if add_special and ((self.adds_bos and self.bos is None) or (self._adds_eos and self.eos is None)):
+            # llama_vocab::impl::tokenize asserts this, and an assertion there ends the process.
+            raise EngineError("the model's vocabulary lacks the token that it is meant to add to every text")
+        try:
+            data = text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise PolicyError("the text is not valid Unicode", found=error.reason) from error
+        if len(data) > _MAX_TEXT:
+            raise PolicyError("the text is too long", expected=f"at most {_MAX_TEXT} bytes", found=len(data))
+        size = len(data) + 2
+        for _ in range(2):
+            ids = (ctypes.c_int32 * size)()
+            count = lib.llama_tokenize(self._vocab, data, len(data), ids, size, add_special, parse_special)
+            if count >= 0:
+                return ids[:count]
+            size = -count
+            if size > 2**31 - 1:
+                break
+        raise EngineError("llama.cpp cannot tokenise the text", found=f"{len(data)} bytes", hint=library.last_log())
+
+    def piece(self, token: int) -> bytes:
+        """The bytes that *token* stands for in a text: b"" for control tokens, maybe part of a character.
+
+        Raises:
+            PolicyError: there is no such token (asking llama.cpp for one would end the process).
+        """
+        piece = self._pieces.get(token)
+        if piece is None:
+            if type(token) is not int or not 0 <= token < self.n_vocab:
+                raise PolicyError("no such token", expected=f"0 to {self.n_vocab - 1}", found=token)
+            piece = b"" if token in self.control_attributes else self._read_piece(token)
+            self._pieces[token] = piece
+        return piece
+
+    def _read_piece(self, token: int) -> bytes:
+        self._check_tokenizer()
+        count = self._lib.llama_token_to_piece(self._vocab, token, self._buffer, len(self._buffer), 0, False)
+        if count < 0:
+            self._buffer = ctypes.create_string_buffer(-count)
+            count = self._lib.llama_token_to_piece(self._vocab, token, self._buffer, len(self._buffer), 0, False)
+        return self._buffer.raw[:count]
+
+    def _check_tokenizer(self) -> None:
+        if self._pointer is None:
+            raise EngineError("the model is closed")
+        if not self._can_tokenize:
+            raise EngineError("the model has no tokenizer", expected="a vocabulary", found=self.description)
+
+    def _description(self) -> str:
+        buffer = ctypes.create_string_buffer(256)
+        self._lib.llama_model_desc(self._pointer, buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Free the model, and first every context made from it: llama.cpp crashes on the other order."""
+        if self._pointer is None:
+            return
+        for context in list(self._contexts):
+            self.free_context(context)
+        pointer, self._pointer = self._pointer, None
+        self._lib.llama_model_free(pointer)
+
+    def new_context(self, params: Any) -> int:
+        """A `llama_context` with *params*, for `Context` alone. The model owns it, so that the order of freeing is
+        right even where Python collects both at once, in any order."""
+        library.forget_log()
+        pointer: int | None = self._lib.llama_init_from_model(self.pointer, params)
+        if not pointer:
+            raise EngineError("llama.cpp cannot make a context with these settings", hint=library.last_log())
+        self._contexts.add(pointer)
+        return pointer
+
+    def free_context(self, context: int) -> None:
+        """Free one context of this model; nothing happens when that was done before."""
+        if context in self._contexts:
+            self._contexts.remove(context)
+            self._lib.llama_free(context)
+
+    def owns(self, context: int) -> bool:
+        """Whether that context is still alive."""
+        return context in self._contexts
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self.close()
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
