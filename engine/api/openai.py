@@ -1,0 +1,127 @@
+"""Answers in OpenAI's shapes, for /v1/chat/completions and /v1/completions, whole and as chunks. Pure functions.
+
+What is ours travels in one extra field, `verifiable`, which OpenAI's clients ignore: the session, the turn, and the
+receipt (base64url without padding) in the last message or chunk.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from engine.generation import Done, Generation, TokenInfo
+from verifiable.records import Finish
+from verifiable.request import CHAT
+
+_REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.CANCELLED: "cancelled", Finish.ERROR: "error"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What all parts of one answer share. `created` is in seconds since 1970."""
+
+    generation: Generation
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+
+    @property
+    def chat(self) -> bool:
+        return self.generation.request.path == CHAT
+
+    def whole(self, text: str, tokens: Iterable[TokenInfo], done: Done) -> dict[str, Any]:
+        """The answer to a request without `stream`."""
+        choice = {"index": 0, "finish_reason": _REASONS[done.finish], "logprobs": self._logprobs(tokens, 0)}
+        choice |= {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        return {
+            **self._base("chat.completion" if self.chat else "text_completion"),
+            "choices": [choice],
+            "usage": usage(done),
+            "verifiable": self._extra(done),
+        }
+
+    def first(self) -> dict[str, Any] | None:
+        """The chunk that opens a chat stream."""
+        return self._chunk({"delta": {"role": "assistant", "content": ""}}) if self.chat else None
+
+    def delta(self, text: str, tokens: Iterable[TokenInfo], offset: int) -> dict[str, Any]:
+        """One step's chunk; `offset` counts the characters handed out before it."""
+        part: dict[str, Any] = {"delta": {"content": text}} if self.chat else {"text": text}
+        return self._chunk({**part, "logprobs": self._logprobs(tokens, offset)})
+
+    def last(self, done: Done) -> dict[str, Any]:
+        """The chunk with the finish reason and the receipt."""
+        part: dict[str, Any] = {"delta": {}} if self.chat else {"text": ""}
+        chunk = self._chunk({**part, "finish_reason": _REASONS[done.finish]})
+        return {**chunk, "verifiable": self._extra(done)}
+
+    def usage_chunk(self, done: Done) -> dict[str, Any]:
+        """The chunk that `stream_options.include_usage` asks for: no choices, only usage."""
+        return {**self._base(self._chunk_kind()), "choices": [], "usage": usage(done)}
+
+    def _chunk_kind(self) -> str:
+        return "chat.completion.chunk" if self.chat else "text_completion"
+
+    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+        whole = {"index": 0, "finish_reason": None, "logprobs": None, **choice}
+        extra = {"usage": None} if self.generation.request.include_usage else {}
+        return {**self._base(self._chunk_kind()), "choices": [whole], **extra}
+
+    def _base(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
+
+    def _extra(self, done: Done) -> dict[str, Any] | None:
+        if done.receipt is None:
+            return None
+        receipt = base64.urlsafe_b64encode(done.receipt).rstrip(b"=").decode()
+        return {"session": self.generation.session, "turn": self.generation.turn, "receipt": receipt}
+
+    def _logprobs(self, tokens: Iterable[TokenInfo], offset: int) -> dict[str, Any] | None:
+        if self.generation.request.top_logprobs is None:
+            return None
+        if self.chat:
+            return {"content": [_chat_logprob(token) for token in tokens], "refusal": None}
+        listed = list(tokens)
+        offsets = []
+        for token in listed:
+            offsets.append(offset)
+            offset += len(_text(token.piece))
+        return {
+            "tokens": [_text(token.piece) for token in listed],
+            "token_logprobs": [token.logprob for token in listed],
+            "top_logprobs": [{_text(piece): logprob for _, piece, logprob in token.top} for token in listed],
+            "text_offset": offsets,
+        }
+
+
+def usage(done: Done) -> dict[str, Any]:
+    return {
+        "prompt_tokens": done.prompt_count,
+        "completion_tokens": done.completion_count,
+        "total_tokens": done.prompt_count + done.completion_count,
+        "prompt_tokens_details": {"cached_tokens": done.cached},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": done.accepted,
+            "rejected_prediction_tokens": done.drafted - done.accepted,
+        },
+    }
+
+
+def _chat_logprob(token: TokenInfo) -> dict[str, Any]:
+    def one(piece: bytes, logprob: float | None) -> dict[str, Any]:
+        return {"token": _text(piece), "bytes": list(piece), "logprob": logprob}
+
+    return {**one(token.piece, token.logprob), "top_logprobs": [one(piece, value) for _, piece, value in token.top]}
+
+
+def _text(piece: bytes) -> str:
+    return piece.decode("utf-8", "replace")

@@ -1,0 +1,131 @@
+"""`verifiable serve`: a provider from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvicorn
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from engine.api.app import make_app
+from engine.engine import DRAFTERS, Engine, EngineSettings
+from engine.scheduler import SchedulerSettings
+from verifiable.errors import EngineError, PolicyError
+from verifiable.llama.settings import RuntimeSettings
+
+
+def serve(
+    model: Annotated[Path, typer.Option(help="The GGUF file to serve.")],
+    data: Annotated[Path, typer.Option(help="Folder for keys and sessions; made when missing.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    slots: Annotated[int, typer.Option(min=1, max=64, help="Answers generated at once.")] = 4,
+    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait for a slot.")] = 8,
+    ctx: Annotated[int, typer.Option(min=8, help="Context length of one answer, tokens.")] = 4096,
+    threads: Annotated[int, typer.Option(min=1, help="Threads for the model.")] = 1,
+    kv_type: Annotated[str, typer.Option(help="Type of the KV cache.")] = "bf16",
+    k: Annotated[int, typer.Option(min=1, max=128, help="Entries committed for each token.")] = 40,
+    draft: Annotated[str, typer.Option(help=f"Speculation: {' or '.join(DRAFTERS)}.")] = "none",
+    name: Annotated[str, typer.Option(help="The provider's name in its keys and manifest.")] = "provider",
+    key: Annotated[
+        list[str] | None, typer.Option(help="API key that clients must send; may be repeated. None: open to all.")
+    ] = None,
+) -> None:
+    """Serve a GGUF model with an OpenAI-compatible API; every answer comes with a receipt."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    settings = EngineSettings(
+        runtime=RuntimeSettings(n_ctx=ctx, n_seq_max=slots, type_k=kv_type, type_v=kv_type, n_threads=threads),
+        scheduler=SchedulerSettings(slots=slots, queue=queue),
+        k=k,
+        drafter=draft,
+        name=name,
+    )
+    if any(not secret for secret in key or ()):
+        raise PolicyError("an API key is empty", hint="Give --key a value, or leave it out.")
+    with _Bars() as bars:
+        engine = Engine(model, data, settings, bars)
+    try:
+        _announce(engine, bars)
+        asyncio.run(_run(engine, host, port, key or [], bars))
+    finally:
+        engine.close()
+
+
+class _Bars:
+    """Progress on standard error, one bar a stage; implements `engine.engine.Progress`."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=self.console, transient=True
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> _Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage not in self._tasks:
+            self._tasks[stage] = self._progress.add_task(stage, total=total)
+        self._progress.update(self._tasks[stage], completed=done, total=total)
+
+
+def _announce(engine: Engine, bars: _Bars) -> None:
+    runtime = engine.manifest.runtime
+    say = bars.console.print
+    state = "batch-invariant" if runtime.invariant else "NOT batch-invariant: audits will be inconclusive"
+    say(f"Model {engine.model_name}: {state}, fingerprint {runtime.fingerprint.hex()[:16]}…", highlight=False)
+    if engine.interrupted:
+        say(f"{engine.interrupted} sessions were interrupted by the last stop; their heads now say so.")
+    if engine.keys.created:
+        say(
+            f"Provider key created: {engine.keys.public_file}. Give this file to your clients and auditors.\n"
+            f"Back {engine.keys.folder} up: losing it ends your log. The auditors' key is in auditor.key there.",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens once it does: with port 0 only then is the address known."""
+
+    def __init__(self, config: uvicorn.Config, bars: _Bars) -> None:
+        super().__init__(config)
+        self._bars = bars
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup()
+        for server in getattr(self, "servers", ()):
+            for socket in server.sockets:
+                address, port = socket.getsockname()[:2]
+                print(f"API http://{address}:{port}/v1 · proofs http://{address}:{port}/v1/sessions", flush=True)
+
+
+async def _run(engine: Engine, host: str, port: int, keys: list[str], bars: _Bars) -> None:
+    config = uvicorn.Config(
+        make_app(engine, [*keys, *_environment_keys()]),
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=10,
+    )
+    server = _Server(config, bars)
+    try:
+        await server.serve()
+    except SystemExit as error:  # uvicorn's way to say that it could not listen
+        raise EngineError(f"can't listen on {host}:{port}", hint="Is the port in use? Choose another.") from error
+
+
+def _environment_keys() -> list[str]:
+    return [key for key in os.environ.get("VERIFIABLE_API_KEYS", "").split(",") if key]

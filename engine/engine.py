@@ -1,0 +1,237 @@
+"""The provider's engine without HTTP: a model, its manifest, its sessions, and answers with receipts.
+
+engine = Engine("model.gguf", data="./provider")
+answer = engine.chat([{"role": "user", "content": "Why is the sky blue?"}], nonce=b"12345678")
+answer.text, answer.receipt
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from verifiable.llama.probe import ProbeResult, probe
+
+from engine import keyring
+from engine.drafting import Drafter
+from engine.drafting.ngram import NgramDrafter
+from engine.evidence import EvidenceReader
+from engine.generation import Answer, Generation, QueueSink, Sink, collect
+from engine.recorder import NoRecorder, Recorder
+from engine.scheduler import Scheduler, SchedulerSettings
+from engine.sessions import Sessions
+from engine.store import Store
+from engine.store.sqlite import SqliteStore
+from verifiable import records
+from verifiable.errors import PolicyError, VerifiableError
+from verifiable.llama import library
+from verifiable.llama.context import Context
+from verifiable.llama.identity import identify
+from verifiable.llama.model import Model
+from verifiable.llama.prompt import prompt_ids
+from verifiable.llama.runtime import describe
+from verifiable.llama.settings import RuntimeSettings
+from verifiable.manifest import RAW_LOGITS, Manifest, verify_manifest
+from verifiable.request import CHAT, COMPLETION, Request, parse_body
+from verifiable.sampling import SamplingDefaults, sampling_key
+
+DRAFTERS: Mapping[str, Callable[[], Drafter] | None] = {"none": None, "ngram": NgramDrafter}
+NONCE_BYTES = 16
+_DAY = 86_400_000  # milliseconds
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a stage, what is done of it, and its total."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """`k` entries are committed for each token; a manifest is valid for `validity_days` and renewed at start when half
+    are gone.
+    """
+
+    runtime: RuntimeSettings = dataclasses.field(default_factory=RuntimeSettings)
+    scheduler: SchedulerSettings = dataclasses.field(default_factory=SchedulerSettings)
+    k: int = 40
+    defaults: SamplingDefaults = dataclasses.field(default_factory=SamplingDefaults)
+    drafter: str = "none"
+    name: str = "provider"
+    validity_days: int = 90
+
+
+class Engine:
+    """Loads the model, proves its numerics, signs the manifest, and serves. Close it to end every session properly.
+
+    Raises EngineError, MalformedError (the GGUF), StoreError (the data folder) or PolicyError (settings) on opening.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        data: str | os.PathLike[str],
+        settings: EngineSettings | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.settings = settings or EngineSettings()
+        if self.settings.drafter not in DRAFTERS:
+            raise PolicyError("unknown drafter", expected=", ".join(DRAFTERS), found=self.settings.drafter)
+        if self.settings.scheduler.slots > self.settings.runtime.n_seq_max:
+            runtime = dataclasses.replace(self.settings.runtime, n_seq_max=self.settings.scheduler.slots)
+            self.settings = dataclasses.replace(self.settings, runtime=runtime)
+        self.path = Path(model)
+        self.model_name = self.path.name.removesuffix(".gguf")
+        self._progress = progress or (lambda stage, done, total: None)
+        library.load_library(self.settings.runtime.tiled)
+        self.store: Store = SqliteStore(Path(data))
+        self.model: Model | None = None
+        self._context: Context | None = None
+        try:
+            self.keys = keyring.load(Path(data) / "keys", self.settings.name)
+            self.manifest, self.signed_manifest = self._manifest(Path(data))
+            self.sessions = Sessions(
+                self.store, self.keys.session, self.manifest.digest(), self.signed_manifest, self._now
+            )
+            self.interrupted = self.sessions.recover()
+            self.evidence = EvidenceReader(self.store, self.manifest.model.vocabulary)
+            self.model = self._load()
+            self._context = Context(self.model, self._runtime())
+            self.scheduler = self._make_scheduler(self.model, self._context)
+        except BaseException:
+            self._free()
+            raise
+        self.scheduler.start()
+
+    def submit(self, request: Request, sink: Sink, capability: bytes | None = None) -> Generation:
+        """Start answering; events go to `sink`. Raises PolicyError where the request can't be served as asked."""
+        prompt = self._prompt(request)
+        params = request.params(self.manifest.defaults, self.manifest.k, self.settings.runtime.n_ctx, len(prompt))
+        source = request.nonce_source()
+        nonce = request.nonce or b""
+        if source is records.NonceSource.PROVIDER:
+            nonce = os.urandom(NONCE_BYTES)
+        if not request.commitments and request.session is not None:
+            raise PolicyError(
+                "a session needs commitments",
+                expected='"commitments": "receipt"',
+                found='"none"',
+                parameter="verifiable.commitments",
+            )
+        recorder: Recorder = NoRecorder()
+        session, turn = None, None
+        if request.commitments:
+            committed = self.sessions.recorder(request, capability)
+            recorder, session, turn = committed, committed.row.session.hex(), committed.log.turns
+        key = sampling_key(nonce, request.digest(), turn or 0)
+        generation = Generation(request, prompt, params, nonce, source, key, sink, session, turn)
+        try:
+            self.scheduler.submit(generation, recorder)
+        except VerifiableError:
+            recorder.abandon()
+            raise
+        return generation
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> Answer:
+        """Answer a conversation and wait. `fields` are those of the API, and `nonce` in bytes."""
+        return self._ask(CHAT, {"messages": [dict(message) for message in messages], **fields})
+
+    def complete(self, prompt: str | Sequence[int], **fields: Any) -> Answer:
+        """Continue a text, or token ids, and wait."""
+        return self._ask(COMPLETION, {"prompt": prompt if isinstance(prompt, str) else list(prompt), **fields})
+
+    def close(self) -> None:
+        """End every running turn as cancelled (signed and durable), then free everything."""
+        self.scheduler.stop()
+        self._free()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What follows is what a dishonest provider would change; the adversary tests override it.
+
+    def _runtime(self) -> RuntimeSettings:
+        """The settings that the context really gets."""
+        return self.settings.runtime
+
+    def _load(self) -> Model:
+        """The model that really answers."""
+        runtime = self._runtime()
+        return Model.load(
+            self.path,
+            repack=runtime.repack,
+            n_gpu_layers=runtime.n_gpu_layers,
+            progress=lambda done, total: self._progress("loading", done, total),
+        )
+
+    def _prompt(self, request: Request) -> list[int]:
+        """The ids that are really evaluated."""
+        if self.model is None:
+            raise PolicyError("the engine is closed")
+        return prompt_ids(self.model, request)
+
+    def _make_scheduler(self, model: Model, context: Context) -> Scheduler:
+        return Scheduler(model, context, self.settings.k, self.settings.scheduler, DRAFTERS[self.settings.drafter])
+
+    def _ask(self, path: str, body: dict[str, Any]) -> Answer:
+        capability = body.pop("capability", None)
+        nonce = body.pop("nonce", None)
+        if isinstance(nonce, bytes):
+            body["verifiable"] = {**body.get("verifiable", {}), "nonce": nonce.hex()}
+        sink = QueueSink()
+        self.submit(parse_body(path, json.dumps(body).encode()), sink, capability)
+        return collect(sink)
+
+    def _manifest(self, data: Path) -> tuple[Manifest, bytes]:
+        """The stored manifest while it says what is true and is not half over; else a new one, signed and stored."""
+        identity = identify(self.path, progress=lambda done, total: self._progress("hashing", done, total))
+        probed = self._probe(data)
+        now = self._now()
+        manifest = Manifest(
+            provider=self.settings.name,
+            valid_from=now,
+            valid_to=now + self.settings.validity_days * _DAY,
+            model=identity,
+            runtime=describe(self.settings.runtime, probed),
+            k=self.settings.k,
+            value_kind=RAW_LOGITS,
+            defaults=self.settings.defaults,
+            drafters=() if self.settings.drafter == "none" else (NgramDrafter.name,),
+            session_keys=(self.keys.session.public,),
+        )
+        for signed in self.store.manifests()[:1]:
+            old = verify_manifest(signed, [self.keys.provider.public])
+            same = dataclasses.replace(manifest, valid_from=old.valid_from, valid_to=old.valid_to) == old
+            if same and old.valid_from <= now and now + (old.valid_to - old.valid_from) // 2 < old.valid_to:
+                return old, signed
+        signed = manifest.sign(self.keys.provider)
+        self.store.add_manifest(manifest.digest(), signed)
+        self.store.flush()
+        return manifest, signed
+
+    def _probe(self, data: Path) -> ProbeResult:
+        return probe(
+            self.path,
+            self.settings.runtime,
+            progress=lambda done, total: self._progress("numerics probe", done, total),
+            cache=data / "cache",
+        )
+
+    @staticmethod
+    def _now() -> int:
+        return time.time_ns() // 1_000_000
+
+    def _free(self) -> None:
+        if self._context is not None:
+            self._context.close()
+        if self.model is not None:
+            self.model.close()
+        self.store.close()

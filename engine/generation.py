@@ -1,0 +1,144 @@
+"""One request on its way through the engine: what it asks for, and the events that come back."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from verifiable.errors import EngineError, VerifiableError
+from verifiable.records import Finish, NonceSource, Source
+from verifiable.request import Request
+from verifiable.sampling import SamplingParams
+
+MAX_BACKLOG = 1 << 20
+"""Bytes that a reader may be behind before its answer is ended as cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """An emitted token: its bytes, where it came from, and, when asked for, log-probabilities of raw logits.
+
+    `top` lists (id, bytes, log-probability) in descending order; `logprob` is the token's own (-9999.0 below the top
+    k).
+    """
+
+    id: int
+    piece: bytes
+    source: Source
+    logprob: float | None = None
+    top: tuple[tuple[int, bytes, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one decode step brought: the new text (may be empty) and the tokens."""
+
+    text: str
+    tokens: tuple[TokenInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of an answer. `receipt` is encoded and durable, None without commitments."""
+
+    finish: Finish
+    prompt_count: int
+    completion_count: int
+    cached: int
+    drafted: int
+    accepted: int
+    receipt: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The answer could not be finished; `error` says why."""
+
+    error: VerifiableError
+
+
+Event = Delta | Done | Failed
+
+
+class Sink(Protocol):
+    """Where events go. `put` is called from the scheduler's and the store's thread and must not block."""
+
+    def put(self, event: Event) -> None: ...
+
+    def backlog(self) -> int:
+        """Bytes handed in that the reader has not taken yet."""
+        ...
+
+
+class QueueSink:
+    """A sink for readers in a thread: iterate over it."""
+
+    def __init__(self) -> None:
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    def put(self, event: Event) -> None:
+        self._events.put(event)
+
+    def backlog(self) -> int:
+        return 0  # a reader in the same process holds what it has not read
+
+    def __iter__(self) -> Iterator[Event]:
+        while True:
+            event = self._events.get()
+            yield event
+            if not isinstance(event, Delta):
+                return
+
+
+@dataclass(slots=True)
+class Generation:
+    """A request that was admitted: the facts that the sampler needs, and a flag that any thread may set to cancel it.
+
+    `session` (hexadecimal) and `turn` say where it is committed to; None without commitments.
+    """
+
+    request: Request
+    prompt: list[int]
+    params: SamplingParams
+    nonce: bytes
+    nonce_source: NonceSource
+    key: bytes
+    sink: Sink
+    session: str | None = None
+    turn: int | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def cancel(self) -> None:
+        """End this request at the next step; its session is ended and signed with finish reason `cancelled`."""
+        self.cancelled.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A finished answer, for callers that don't stream."""
+
+    text: str
+    tokens: tuple[TokenInfo, ...]
+    done: Done
+
+    @property
+    def receipt(self) -> bytes | None:
+        return self.done.receipt
+
+
+def collect(sink: QueueSink) -> Answer:
+    """Wait for the whole answer. Raises the error that ended it."""
+    parts: list[str] = []
+    tokens: list[TokenInfo] = []
+    for event in sink:
+        if isinstance(event, Delta):
+            parts.append(event.text)
+            tokens.extend(event.tokens)
+        elif isinstance(event, Failed):
+            raise event.error
+        else:
+            return Answer("".join(parts), tuple(tokens), event)
+    raise EngineError("the answer", expected="an end", found="none")
