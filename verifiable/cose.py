@@ -66,9 +66,7 @@ def to_be_signed(raw: bytes, payload: bytes, external: bytes = b"") -> bytes:
     return encode(["Signature1", raw, external, payload])
 
 
-def assemble(
-    protected: Map, unprotected: Map, payload: bytes, key: PrivateKey, *, attached: bool = True
-) -> bytes:
+def assemble(protected: Map, unprotected: Map, payload: bytes, key: PrivateKey, *, attached: bool = True) -> bytes:
     """Sign a payload under any headers; with `attached` false the payload is left out of the result."""
     raw = encode(protected)
     signature = key.sign(to_be_signed(raw, payload))

@@ -23,9 +23,7 @@ from typing import TypeAlias
 
 from verifiable.errors import MalformedError
 
-Value: TypeAlias = (
-    "int | bytes | str | bool | float | list[Value] | dict[int | bytes | str, Value] | Tagged | None"
-)
+Value: TypeAlias = "int | bytes | str | bool | float | list[Value] | dict[int | bytes | str, Value] | Tagged | None"
 Map: TypeAlias = "dict[int | bytes | str, Value]"
 
 
@@ -43,13 +41,17 @@ class Limits:
 
     Attributes:
         size: length of the input in bytes.
-        depth: levels of nesting; a lone integer has depth 1.
+        depth: levels of nesting, at most 100; a lone integer has depth 1.
         items: data items in all, map keys counted.
     """
 
     size: int = 16 << 20
     depth: int = 16
     items: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.depth <= 100:  # the decoder recurses: deeper input must not reach Python's own limit
+            raise MalformedError("CBOR depth limit", expected="1 to 100", found=self.depth)
 
 
 LIMITS = Limits()
@@ -188,9 +190,7 @@ def decode(data: bytes, limits: Limits = LIMITS, tags: frozenset[int] = frozense
     out: list[bytes] = []
     _encode(value, out, limits.depth)
     if b"".join(out) != data:
-        raise MalformedError(
-            "CBOR is not deterministically encoded", expected="the encoding of RFC 8949 §4.2.1"
-        )
+        raise MalformedError("CBOR is not deterministically encoded", expected="the encoding of RFC 8949 §4.2.1")
     return value
 
 
@@ -252,9 +252,7 @@ class _Decoder:
             self.count(2 * n)
             return self.map(n, depth - 1)
         if n not in self.tags:
-            raise self.fail(
-                "tag not allowed here", f"one of {sorted(self.tags)}" if self.tags else "no tag", n
-            )
+            raise self.fail("tag not allowed here", f"one of {sorted(self.tags)}" if self.tags else "no tag", n)
         return Tagged(n, self.item(depth - 1))
 
     def count(self, n: int) -> None:
@@ -281,9 +279,7 @@ class _Decoder:
                 raise self.fail("map key", "an integer, a byte string or a text string", type(key).__name__)
             encoded = self.data[start : self.pos]
             if encoded <= previous:
-                raise self.fail(
-                    "map keys not unique and in bytewise order", f"more than {previous.hex()}", encoded
-                )
+                raise self.fail("map keys not unique and in bytewise order", f"more than {previous.hex()}", encoded)
             previous = encoded
             result[key] = self.item(depth)
         return result

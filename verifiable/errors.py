@@ -14,16 +14,17 @@ _SHOWN = 120
 
 
 def _show(value: object) -> str:
-    if isinstance(value, str):
-        text = value
-    elif isinstance(value, bytes):
+    if isinstance(value, bytes):
         # Cut before converting: the bytes may be an attacker's, and long.
         text = f"{value[: _SHOWN // 2].hex()} ({len(value)} bytes)" if value else "no bytes"
     elif isinstance(value, int) and value.bit_length() > 256:
         text = f"an integer of {value.bit_length()} bits"  # str() of a huge integer is quadratic, or refused
     else:
         text = str(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+    cut = text[:_SHOWN]
+    # Escaped where not printable: what was found may be terminal control codes or a forged second line.
+    shown = cut if cut.isprintable() else ascii(cut)[1:-1]
+    return shown if len(text) <= _SHOWN else f"{shown}… ({len(text)} characters)"
 
 
 class VerifiableError(Exception):
@@ -39,9 +40,7 @@ class VerifiableError(Exception):
     exit_code: ClassVar[int] = 4
     """Exit status of the command-line tool when this error ends it."""
 
-    def __init__(
-        self, what: str, *, expected: object = None, found: object = None, hint: str | None = None
-    ) -> None:
+    def __init__(self, what: str, *, expected: object = None, found: object = None, hint: str | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.expected = expected

@@ -12,7 +12,6 @@ not be used for this.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,6 +21,7 @@ from nacl.exceptions import BadSignatureError
 
 from verifiable.encoding import encode
 from verifiable.errors import MalformedError, VerificationError
+from verifiable.spelling import read_base64, write_base64
 
 NOTE_ED25519: Final = 0x01
 """Signature type of an Ed25519 signature over the text of a note (C2SP signed-note)."""
@@ -34,14 +34,8 @@ _PRIVATE: Final = "PRIVATE+KEY+"
 
 def check_name(name: str) -> str:
     """Return a name that C2SP signed-note allows: not empty, no `+`, Unicode space or control character."""
-    if (
-        not name
-        or "+" in name
-        or any(char.isspace() or ord(char) < 0x20 or ord(char) == 0x7F for char in name)
-    ):
-        raise MalformedError(
-            "key name", expected="some text without '+', spaces or control characters", found=name
-        )
+    if not name or "+" in name or any(char.isspace() or char < " " for char in name):
+        raise MalformedError("key name", expected="text without '+', spaces or control characters", found=name)
     try:
         size = len(name.encode("utf-8"))
     except UnicodeEncodeError:
@@ -56,17 +50,6 @@ def key_id(name: str, kind: int, raw: bytes) -> bytes:
     return hashlib.sha256(name.encode("utf-8") + b"\n" + bytes((kind,)) + raw).digest()[:4]
 
 
-def strict_base64(text: str, what: str) -> bytes:
-    """Decode standard padded base64 and refuse every other spelling of the same bytes."""
-    try:
-        data = base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
-        raise MalformedError(what, expected="standard base64 with padding", found=text) from None
-    if base64.b64encode(data).decode("ascii") != text:
-        raise MalformedError(what, expected="canonical base64", found=text)
-    return data
-
-
 def split_vkey(text: str, what: str = "verifier key") -> tuple[str, int, bytes]:
     """Split `name+hash+base64(kind ‖ key)` and check its hash.
 
@@ -78,7 +61,7 @@ def split_vkey(text: str, what: str = "verifier key") -> tuple[str, int, bytes]:
         raise MalformedError(what, expected="name+hash+base64", found=text)
     name, hash_hex, encoded = parts
     check_name(name)
-    data = strict_base64(encoded, f"{what}: key data")
+    data = read_base64(encoded, f"{what}: key data")
     if len(data) < 2:
         raise MalformedError(f"{what}: key data", expected="a type byte and a key", found=data)
     kind, raw = data[0], data[1:]
@@ -95,8 +78,7 @@ def split_vkey(text: str, what: str = "verifier key") -> tuple[str, int, bytes]:
 
 def join_vkey(name: str, kind: int, raw: bytes) -> str:
     """The inverse of `split_vkey`."""
-    encoded = base64.b64encode(bytes((kind,)) + raw).decode("ascii")
-    return f"{name}+{key_id(name, kind, raw).hex()}+{encoded}"
+    return f"{name}+{key_id(name, kind, raw).hex()}+{write_base64(bytes((kind,)) + raw)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +175,8 @@ class PrivateKey:
 
     def skey(self) -> str:
         """The signer key of Go's sumdb/note, `PRIVATE+KEY+name+hash+base64(0x01 ‖ seed)`. Secret."""
-        encoded = base64.b64encode(bytes((NOTE_ED25519,)) + self.seed).decode("ascii")
-        return f"{_PRIVATE}{self.name}+{key_id(self.name, NOTE_ED25519, self.public.raw).hex()}+{encoded}"
+        identifier = key_id(self.name, NOTE_ED25519, self.public.raw).hex()
+        return f"{_PRIVATE}{self.name}+{identifier}+{write_base64(bytes((NOTE_ED25519,)) + self.seed)}"
 
     @classmethod
     def parse(cls, text: str) -> PrivateKey:
@@ -202,7 +184,7 @@ class PrivateKey:
         parts = text.removeprefix(_PRIVATE).split("+", 2) if text.startswith(_PRIVATE) else []
         try:
             name, _, encoded = parts
-            data = base64.b64decode(encoded, validate=True)
+            data = base64.b64decode(encoded, validate=True)  # not read_base64: its errors show what they read
         except ValueError:
             raise MalformedError("signer key", expected="PRIVATE+KEY+name+hash+base64") from None
         if len(data) != 33 or data[0] != NOTE_ED25519:

@@ -201,14 +201,14 @@ def _check_hashes(kind: str, *hashes: bytes) -> None:
             raise _bad(kind, "hash of the wrong length", f"{HASH_SIZE} bytes", value)
 
 
-def verify_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> None:
-    """Verify that a leaf is at `index` in the tree of `size` leaves with this root (RFC 9162 §2.1.3.2).
+def root_from_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes:
+    """The root that an audit path leads to from a leaf at `index` of `size` (RFC 9162 §2.1.3.2, steps 1 to 4).
 
     Raises:
-        VerificationError: code `bad-inclusion-proof`.
+        VerificationError: no path of this length fits the position (code `bad-inclusion-proof`).
     """
     if not 0 <= index < size:
-        raise _bad("inclusion", "index outside the tree", f"0 to {size - 1}", index)
+        raise _bad("inclusion", "index outside the tree", f"less than {size}", index)
     _check_hashes("inclusion", leaf_hash, *proof)
     fn, sn = index, size - 1
     computed = leaf_hash
@@ -226,6 +226,16 @@ def verify_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence[by
         sn >>= 1
     if sn:
         raise _bad("inclusion", "too short for this index and size", found=f"{len(proof)} hashes")
+    return computed
+
+
+def verify_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> None:
+    """Verify that a leaf is at `index` in the tree of `size` leaves with this root (RFC 9162 §2.1.3.2).
+
+    Raises:
+        VerificationError: code `bad-inclusion-proof`.
+    """
+    computed = root_from_inclusion(leaf_hash, index, size, proof)
     if computed != root:
         raise _bad("inclusion", "does not lead to the root", root, computed)
 
@@ -241,7 +251,6 @@ def verify_consistency(m: int, n: int, proof: Sequence[bytes], root_m: bytes, ro
     """
     if not 0 <= m <= n:
         raise _bad("consistency", "sizes", "0 ≤ old size ≤ new size", f"{m} and {n}")
-    _check_hashes("consistency", root_m, *proof)
     for size, root in ((m, root_m), (n, root_n)):
         if size == 0 and root != EMPTY_ROOT:
             raise _bad("consistency", "root of an empty tree", EMPTY_ROOT, root)
@@ -255,6 +264,7 @@ def verify_consistency(m: int, n: int, proof: Sequence[bytes], root_m: bytes, ro
     path = [root_m, *proof] if m & (m - 1) == 0 else list(proof)
     if not path:
         raise _bad("consistency", "empty")
+    _check_hashes("consistency", *path)
     fn, sn = m - 1, n - 1
     while fn & 1:
         fn >>= 1
@@ -293,7 +303,7 @@ def root_from_multiproof(size: int, known: Mapping[int, bytes], proof: Sequence[
     """
     indices = sorted(known)
     if indices and (indices[0] < 0 or indices[-1] >= size):
-        raise _bad("inclusion", "index outside the tree", f"0 to {size - 1}", f"{indices[0]} to {indices[-1]}")
+        raise _bad("inclusion", "index outside the tree", f"less than {size}", f"{indices[0]} to {indices[-1]}")
     _check_hashes("inclusion", *known.values(), *proof)
     if size == 0:
         if proof:
