@@ -48,16 +48,21 @@ def serve(
     )
     if any(not secret for secret in key or ()):
         raise PolicyError("an API key is empty", hint="Give --key a value, or leave it out.")
-    with _Bars() as bars:
+    with Bars() as bars:
         engine = Engine(model, data, settings, bars)
+    run(engine, host, port, key or [], bars)
+
+
+def run(engine: Engine, host: str, port: int, api_keys: list[str], bars: Bars) -> None:
+    """Serve an engine over HTTP until a signal ends it, then close it."""
     try:
         _announce(engine, bars)
-        asyncio.run(_run(engine, host, port, key or [], bars))
+        asyncio.run(_listen(engine, host, port, api_keys, bars))
     finally:
         engine.close()
 
 
-class _Bars:
+class Bars:
     """Progress on standard error, one bar a stage; implements `engine.engine.Progress`."""
 
     def __init__(self) -> None:
@@ -67,7 +72,7 @@ class _Bars:
         )
         self._tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> _Bars:
+    def __enter__(self) -> Bars:
         self._progress.start()
         return self
 
@@ -80,7 +85,7 @@ class _Bars:
         self._progress.update(self._tasks[stage], completed=done, total=total)
 
 
-def _announce(engine: Engine, bars: _Bars) -> None:
+def _announce(engine: Engine, bars: Bars) -> None:
     runtime = engine.manifest.runtime
     say = bars.console.print
     state = "batch-invariant" if runtime.invariant else "NOT batch-invariant: audits will be inconclusive"
@@ -99,7 +104,7 @@ def _announce(engine: Engine, bars: _Bars) -> None:
 class _Server(uvicorn.Server):
     """Says where it listens once it does: with port 0 only then is the address known."""
 
-    def __init__(self, config: uvicorn.Config, bars: _Bars) -> None:
+    def __init__(self, config: uvicorn.Config, bars: Bars) -> None:
         super().__init__(config)
         self._bars = bars
 
@@ -111,7 +116,7 @@ class _Server(uvicorn.Server):
                 print(f"API http://{address}:{port}/v1 · proofs http://{address}:{port}/v1/sessions", flush=True)
 
 
-async def _run(engine: Engine, host: str, port: int, keys: list[str], bars: _Bars) -> None:
+async def _listen(engine: Engine, host: str, port: int, keys: list[str], bars: Bars) -> None:
     config = uvicorn.Config(
         make_app(engine, [*keys, *_environment_keys()]),
         host=host,

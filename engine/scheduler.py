@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from engine.drafting import Drafter
 from engine.generation import MAX_BACKLOG, Failed, Generation
 from engine.recorder import Recorder
-from engine.slot import Slot
+from engine.slot import Chooser, Slot
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
@@ -61,6 +61,7 @@ class Scheduler:
         k: int,
         settings: SchedulerSettings,
         make_drafter: Callable[[], Drafter] | None = None,
+        chooser: Chooser = choose,
     ) -> None:
         drafting = make_drafter is not None and not (model.is_recurrent or model.is_hybrid)
         self.counters = Counters()
@@ -74,7 +75,7 @@ class Scheduler:
         self._waiting: deque[tuple[Generation, Recorder]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
-        self._chooser = choose
+        self._chooser = chooser
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
