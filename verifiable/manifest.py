@@ -168,7 +168,7 @@ class Manifest:
                 5: self.model.to_cbor(),
                 6: self.runtime.to_cbor(),
                 7: [self.k, self.value_kind],
-                8: [SAMPLER_VERSION, *self.defaults.to_cbor()],
+                8: [SAMPLER_VERSION, self.defaults.to_cbor()],
                 9: list(self.drafters),
                 10: [key.vkey() for key in self.session_keys],
             }
@@ -188,7 +188,7 @@ class Manifest:
         if version != VERSION:
             raise MalformedError("manifest version", expected=str(VERSION), found=str(version))
         k, kind = encoding.array(fields[7], 2, "manifest commitment")
-        sampler = encoding.array(fields[8], 5, "manifest sampler")
+        sampler = encoding.array(fields[8], 2, "manifest sampler")
         if encoding.uint(sampler[0], "sampler version") != SAMPLER_VERSION:
             raise MalformedError("sampler version", expected=str(SAMPLER_VERSION), found=str(sampler[0]))
         keys = encoding.array(fields[10], None, "manifest session keys")
@@ -202,7 +202,7 @@ class Manifest:
             runtime=Runtime.from_cbor(fields[6]),
             k=encoding.uint(k, "commitment k", 128),
             value_kind=encoding.uint(kind, "commitment value kind", LOG_PROBABILITIES),
-            defaults=SamplingDefaults.from_cbor(sampler[1:]),
+            defaults=SamplingDefaults.from_cbor(sampler[1]),
             drafters=tuple(
                 encoding.text(name, "drafter", 64) for name in encoding.array(fields[9], None, "manifest drafters")
             ),

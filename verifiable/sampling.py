@@ -46,19 +46,19 @@ class SamplingParams:
         _range("min_p", self.min_p, 0.0, 1.0)
         _range("max_tokens", self.max_tokens, 1, 2**31 - 1)
 
-    def to_cbor(self) -> list[encoding.Value]:
-        return [self.temperature, self.top_k, self.top_p, self.min_p, self.max_tokens]
+    def to_cbor(self) -> encoding.Map:
+        return {1: self.temperature, 2: self.top_k, 3: self.top_p, 4: self.min_p, 5: self.max_tokens}
 
     @classmethod
     def from_cbor(cls, value: encoding.Value) -> SamplingParams:
-        items = encoding.array(value, 5, "sampling parameters")
+        fields = encoding.map_(value, range(1, 6), "sampling parameters")
         try:
             return cls(
-                _float(items[0], "temperature"),
-                encoding.uint(items[1], "top_k", MAX_K),
-                _float(items[2], "top_p"),
-                _float(items[3], "min_p"),
-                encoding.uint(items[4], "max_tokens", 2**31 - 1),
+                _float(fields[1], "temperature"),
+                encoding.uint(fields[2], "top_k", MAX_K),
+                _float(fields[3], "top_p"),
+                _float(fields[4], "min_p"),
+                encoding.uint(fields[5], "max_tokens", 2**31 - 1),
             )
         except PolicyError as error:
             raise MalformedError(f"sampling parameters: {error}") from error
@@ -73,12 +73,12 @@ class SamplingDefaults:
     top_p: float = 1.0
     min_p: float = 0.0
 
-    def to_cbor(self) -> list[encoding.Value]:
-        return [self.temperature, self.top_k, self.top_p, self.min_p]
+    def to_cbor(self) -> encoding.Map:
+        return {1: self.temperature, 2: self.top_k, 3: self.top_p, 4: self.min_p}
 
     @classmethod
-    def from_cbor(cls, items: list[encoding.Value]) -> SamplingDefaults:
-        params = SamplingParams.from_cbor([*items, 1])
+    def from_cbor(cls, value: encoding.Value) -> SamplingDefaults:
+        params = SamplingParams.from_cbor({**encoding.map_(value, range(1, 5), "sampling defaults"), 5: 1})
         return cls(params.temperature, params.top_k, params.top_p, params.min_p)
 
 
@@ -108,7 +108,7 @@ def choose(entries: Entries, params: SamplingParams, key: bytes, position: int) 
     """The token id drawn for `position` (its index in the whole sequence, prompt included)."""
     if params.temperature == 0.0:
         return int(entries.ids[0])
-    kept = _kept(entries, params, 0.0)
+    kept = survivors(entries, params, 0.0)
     return int(entries.ids[np.argmax(_scores(entries, kept, params, key, position))])
 
 
@@ -121,12 +121,12 @@ def acceptable(entries: Entries, params: SamplingParams, key: bytes, position: i
         return frozenset((int(entries.ids[0]),))
     found: set[int] = set()
     for slack in (-SLACK, 0.0, SLACK):
-        scores = _scores(entries, _kept(entries, params, slack), params, key, position)
+        scores = _scores(entries, survivors(entries, params, slack), params, key, position)
         found.update(int(entries.ids[index]) for index in np.flatnonzero(scores >= scores.max() - SLACK))
     return frozenset(found)
 
 
-def _kept(entries: Entries, params: SamplingParams, slack: float) -> int:
+def survivors(entries: Entries, params: SamplingParams, slack: float) -> int:
     """How many of the leading entries survive top_k, top_p and min_p (at least one)."""
     logits = entries.logits[: params.top_k].astype(np.float64)
     kept = len(logits)
