@@ -22,6 +22,7 @@ from verifiable.receipt import Receipt
 from verifiable.records import Close, Leaf, Open, Token
 from verifiable.request import Request, parse_canonical
 from verifiable.session import TurnSpan, check_marks, check_structure, check_tokens
+from verifiable.tlog_proof import TlogProof
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,20 @@ def check_receipt(receipt: Receipt, trusted: Iterable[PublicKey], text: str | No
             hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(),
             end.text_digest,
         )
+    if receipt.log is not None:
+        _check_log(receipt.log, receipt.head, session.manifest)
     return session
+
+
+def _check_log(proof: bytes, head: bytes, manifest: Manifest) -> None:
+    if manifest.log is None:
+        raise VerificationError(
+            "the receipt claims a log that its manifest does not name",
+            code="log-differs",
+            expected="a manifest with a log key",
+            found="none",
+        )
+    TlogProof.parse(proof).verify(head, manifest.log)
 
 
 def check_evidence(evidence: Evidence, trusted: Iterable[PublicKey]) -> tuple[OpenedSession, tuple[OpenedTurn, ...]]:

@@ -144,7 +144,10 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A provider's signed statement; times are milliseconds since 1970 (UTC), `k` is the record's entry count."""
+    """A provider's signed statement; times are milliseconds since 1970 (UTC), `k` is the record's entry count.
+
+    `log` is the key of the provider-wide log, whose name is the log's origin; None where there is no such log.
+    """
 
     provider: str
     valid_from: int
@@ -156,6 +159,7 @@ class Manifest:
     defaults: SamplingDefaults
     drafters: tuple[str, ...]
     session_keys: tuple[PublicKey, ...]
+    log: PublicKey | None = None
 
     def payload(self) -> bytes:
         """The deterministic CBOR that is signed, and whose SHA-256 is the manifest's digest."""
@@ -171,6 +175,7 @@ class Manifest:
                 8: [SAMPLER_VERSION, self.defaults.to_cbor()],
                 9: list(self.drafters),
                 10: [key.vkey() for key in self.session_keys],
+                11: None if self.log is None else self.log.vkey(),
             }
         )
 
@@ -183,7 +188,7 @@ class Manifest:
     @classmethod
     def parse(cls, payload: bytes) -> Manifest:
         """Read a manifest's payload strictly; raises MalformedError."""
-        fields = encoding.map_(encoding.decode(payload), range(1, 11), "manifest")
+        fields = encoding.map_(encoding.decode(payload), range(1, 12), "manifest")
         version = encoding.uint(fields[1], "manifest version")
         if version != VERSION:
             raise MalformedError("manifest version", expected=str(VERSION), found=str(version))
@@ -207,6 +212,7 @@ class Manifest:
                 encoding.text(name, "drafter", 64) for name in encoding.array(fields[9], None, "manifest drafters")
             ),
             session_keys=tuple(PublicKey.parse(encoding.text(key, "session key", 512)) for key in keys),
+            log=None if fields[11] is None else PublicKey.parse(encoding.text(fields[11], "log key", 512)),
         )
         if manifest.k < 1:
             raise MalformedError("commitment k", expected="1 to 128", found="0")
