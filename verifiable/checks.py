@@ -214,7 +214,11 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
             )
     _check_records(session, turn)
     if kind is Kind.FULL:
-        check_tokens(turn.span, [turn.shown[seq] for seq in sorted(turn.shown)])
+        tokens = [turn.shown[seq] for seq in sorted(turn.shown)]
+        check_tokens(turn.span, tokens)
+        ids, sources = [token.token for token in tokens], [token.source for token in tokens]
+        digest = records.tokens_digest(ids, sources, [token.row == 0 for token in tokens])
+        _same("record-invalid", f"the end of {where} contradicts its records", digest, end.tokens_digest)
     elif kind is Kind.TOKENS and turn.tokens is None:
         raise MalformedError("evidence of kind tokens", expected=f"the packed tokens of {where}", found="none")
 
@@ -241,10 +245,18 @@ def _check_records(session: OpenedSession, turn: OpenedTurn) -> None:
             )
     if turn.tokens is None:
         return
-    ids, sources, _ = turn.tokens.unpack()
+    ids, sources, fresh = turn.tokens.unpack()
     if ids and max(ids) >= vocabulary:
         raise VerificationError(
             f"a token id of turn {leaf.turn}", code="record-invalid", expected=f"ids below {vocabulary}", found=max(ids)
+        )
+    if records.tokens_digest(ids, sources, fresh) != turn.span.end.tokens_digest:
+        raise VerificationError(
+            f"the token ids or marks of turn {leaf.turn} in the evidence are not those that were committed",
+            code="evidence-differs",
+            expected=turn.span.end.tokens_digest.hex(),
+            found=records.tokens_digest(ids, sources, fresh).hex(),
+            hint="The evidence was changed on its way; this alone doesn't show by whom. Get it again.",
         )
     check_marks(turn.span, [(source, *step) for source, step in zip(sources, turn.tokens.steps(), strict=True)])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -64,6 +65,18 @@ def salt(secret: bytes, seq: int) -> bytes:
 def ids_digest(ids: list[int]) -> bytes:
     """SHA-256 over token ids as packed little-endian u32."""
     return hashlib.sha256(b"".join([token.to_bytes(4, "little") for token in ids])).digest()
+
+
+def token_bytes(token: int, source: Source, fresh: bool) -> bytes:
+    """What a token adds to the digest in the turn's end: its id as u32 little-endian, then a byte: source, and 8 for
+    the first of a decode step.
+    """
+    return (token | (int(source) | (8 if fresh else 0)) << 32).to_bytes(5, "little")
+
+
+def tokens_digest(ids: Sequence[int], sources: Sequence[Source], fresh: Sequence[bool]) -> bytes:
+    """SHA-256 over `token_bytes` of all tokens of a turn."""
+    return hashlib.sha256(b"".join(map(token_bytes, ids, sources, fresh))).digest()
 
 
 def stop_digest(stops: tuple[str, ...]) -> bytes:
@@ -168,7 +181,11 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a turn ended: counts as billed, and the SHA-256 of the UTF-8 text that was delivered."""
+    """How a turn ended: counts as billed, and the SHA-256 of the UTF-8 text that was delivered.
+
+    `tokens_digest` binds the ids and marks of the turn's tokens, so that evidence which holds only those can't be
+    changed on its way to an auditor, and then accuse an honest provider.
+    """
 
     kind: ClassVar[int] = 3
     session: bytes
@@ -179,6 +196,7 @@ class End:
     prompt_count: int
     completion_count: int
     text_digest: bytes
+    tokens_digest: bytes
     drafted: int
     accepted: int
 
@@ -194,6 +212,7 @@ class End:
                 self.prompt_count,
                 self.completion_count,
                 self.text_digest,
+                self.tokens_digest,
                 self.drafted,
                 self.accepted,
             ]
@@ -215,7 +234,7 @@ class Close:
 
 
 Leaf = Open | Turn | Token | End | Close
-_LENGTHS = {0: 7, 1: 13, 2: 12, 3: 11, 4: 5}
+_LENGTHS = {0: 7, 1: 13, 2: 12, 3: 12, 4: 5}
 
 
 def parse(data: bytes) -> Leaf:
@@ -293,8 +312,9 @@ def _parse_end(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding
         prompt_count=encoding.uint(fields[2], "prompt count", 2**31 - 1),
         completion_count=encoding.uint(fields[3], "completion count", 2**31 - 1),
         text_digest=encoding.bytes_(fields[4], "text digest", 32),
-        drafted=encoding.uint(fields[5], "drafted count", 2**31 - 1),
-        accepted=encoding.uint(fields[6], "accepted count", 2**31 - 1),
+        tokens_digest=encoding.bytes_(fields[5], "tokens digest", 32),
+        drafted=encoding.uint(fields[6], "drafted count", 2**31 - 1),
+        accepted=encoding.uint(fields[7], "accepted count", 2**31 - 1),
     )
 
 

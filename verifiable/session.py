@@ -7,6 +7,7 @@ pure: identifiers, secrets and times are arguments.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from verifiable.records import (
     Turn,
     parse,
     salt,
+    token_bytes,
     turn_secret,
 )
 from verifiable.sampling import SamplingParams
@@ -57,6 +59,7 @@ class SessionLog:
         "_row",
         "_secret",
         "_step",
+        "_tokens",
         "_turn_secret",
         "closed",
         "completion",
@@ -80,6 +83,7 @@ class SessionLog:
         self._turn_secret = b""
         self._step = self._row = -1
         self._drafted = self._accepted = 0
+        self._tokens = hashlib.sha256()
 
     @classmethod
     def restore(cls, secret: bytes, leaves: Iterable[Leaf]) -> SessionLog:
@@ -120,6 +124,7 @@ class SessionLog:
         self._turn_secret = turn_secret(self._secret, self.turns)
         self._step = self._row = -1
         self._drafted = self._accepted = self.completion = 0
+        self._tokens = hashlib.sha256()
         return self._append(
             Turn(
                 self.session,
@@ -148,6 +153,7 @@ class SessionLog:
             raise _out_of_order("token")
         self._step, self._row = (self._step + 1, 0) if new_step else (self._step, self._row + 1)
         self._accepted += source is Source.DRAFT_ACCEPTED
+        self._tokens.update(token_bytes(token, source, new_step))
         position = facts.prompt_count + self.completion
         self.completion += 1
         return self._append(
@@ -178,6 +184,7 @@ class SessionLog:
             facts.prompt_count,
             self.completion,
             text_digest,
+            self._tokens.digest(),
             self._drafted,
             self._accepted,
         )

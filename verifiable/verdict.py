@@ -98,8 +98,12 @@ def from_error(error: VerifiableError, **context: Any) -> Verdict:
         status,
         error.what,
         code=code,
-        expected=None if error.expected is None else str(error.expected),
-        found=None if error.found is None else str(error.found),
+        expected=_plain(error.expected),
+        found=_plain(error.found),
         hint=error.hint,
         **context,
     )
+
+
+def _plain(value: object) -> str | None:
+    return value.hex() if isinstance(value, bytes) else None if value is None else str(value)

@@ -1,0 +1,307 @@
+"""Re-execution: the auditor's handle on the process that runs the model.
+
+Every call either returns a checked value or raises one of our errors. A crash or a hang of the process is a
+VerificationError with code `auditor-crashed`; the next call starts a new process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from os import PathLike, fspath
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from verifiable import encoding
+from verifiable.encoding import Value
+from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError, VerificationError
+from verifiable.logits import Entries
+from verifiable.manifest import ModelIdentity, Runtime
+from verifiable.request import Request
+from verifier.pipe import ClosedError, Reader, StalledError, write
+
+STALL = 900.0
+"""Seconds without a word from the process after which it counts as hung. A chunk of rows must take less."""
+ROWS = 512
+"""Most rows of one decode. Under invariant settings any number gives the same bits, whatever the manifest says."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with a stage (`hashing`, `probing`, `loading`, `tokens`), what is done of it and its total."""
+
+_KINDS: dict[str, type[VerifiableError]] = {
+    "MalformedError": MalformedError,
+    "PolicyError": PolicyError,
+    "EngineError": EngineError,
+}
+_SETTINGS = (
+    "n_ctx",
+    "n_seq_max",
+    "n_batch",
+    "n_ubatch",
+    "type_k",
+    "type_v",
+    "flash_attn",
+    "kv_unified",
+    "repack",
+    "tiled",
+    "swa_full",
+    "n_threads",
+    "n_gpu_layers",
+)
+"""The fields of verifiable.llama's RuntimeSettings in their order; that package is for the worker alone to import."""
+
+
+_MINE = ("n_seq_max", "n_threads")
+"""Settings that a manifest leaves to whoever runs the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What the numerics probe says of the model on this machine under a manifest's settings."""
+
+    invariant: bool
+    fingerprint: bytes
+    build: tuple[str, ...]
+
+
+class Worker:
+    """A model on this machine, in a process of its own. Use it in a `with` statement, or close it.
+
+    Args:
+        model: the GGUF file, or the first of its parts.
+        threads: threads for evaluation; change no bit where the probe says invariant.
+        cache: folder in which probe results are kept, None to probe anew each time.
+        progress: told how far hashing, probing, loading and evaluation are.
+        stall: seconds without any sign after which the process is given up.
+
+    Raises:
+        ModuleNotFoundError: the extra `llama` is not installed.
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str],
+        *,
+        threads: int = 1,
+        cache: str | PathLike[str] | None = None,
+        progress: Progress | None = None,
+        stall: float = STALL,
+    ) -> None:
+        if find_spec("llama_cpp") is None:
+            raise ModuleNotFoundError("llama-cpp-python is not installed", name="llama_cpp")
+        self.path = os.path.abspath(fspath(model))
+        self.progress = progress
+        self._threads = threads
+        self._cache = None if cache is None else os.path.abspath(fspath(cache))
+        self._stall = stall
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: Reader | None = None
+        self._errors: IO[bytes] | None = None
+        self._tiled: bool | None = None
+        self._identity: ModelIdentity | None = None
+        self._probed: dict[bytes, Probed] = {}
+
+    def identity(self) -> ModelIdentity:
+        """Hashes and counts of the model file; read once."""
+        if self._identity is None:
+            self._identity = ModelIdentity.from_cbor(self._call("identify", self.path))
+        return self._identity
+
+    def probe(self, runtime: Runtime) -> Probed:
+        """What the numerics probe finds here under the manifest's settings; made once for each of them."""
+        settings = self._settings(runtime)
+        key = encoding.encode(settings)
+        if key not in self._probed:
+            self._use(runtime.tiled)
+            items = encoding.array(self._call("probe", self.path, settings, self._cache), 3, "probe result")
+            build = tuple(encoding.text(part, "build", 8192) for part in encoding.array(items[2], None, "build"))
+            self._probed[key] = Probed(
+                encoding.boolean(items[0], "invariant"), encoding.bytes_(items[1], "fingerprint", 32), build
+            )
+        return self._probed[key]
+
+    def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
+        """Load the model under the manifest's settings, or with another type of KV cache.
+
+        Returns the size of the vocabulary and the ids that end a generation.
+        """
+        self._use(runtime.tiled)
+        items = encoding.array(self._call("load", self.path, self._settings(runtime, kv_type)), 2, "model facts")
+        return encoding.uint(items[0], "vocabulary"), frozenset(_unpack(encoding.bytes_(items[1], "end tokens")))
+
+    def prompt_ids(self, request: Request) -> list[int]:
+        """The ids that the request means to this model. Raises PolicyError where the model refuses it."""
+        return _unpack(encoding.bytes_(self._call("prompt", request.canonical), "prompt ids"))
+
+    def pieces(self, ids: Sequence[int]) -> list[bytes]:
+        """The bytes that each id stands for in a text."""
+        unique = sorted(set(ids))
+        found = encoding.array(self._call("pieces", _pack(unique)), len(unique), "pieces")
+        table = {
+            token: encoding.bytes_(piece, "piece", maximum=1 << 16)
+            for token, piece in zip(unique, found, strict=True)
+        }
+        return [table[token] for token in ids]
+
+    def score(
+        self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False
+    ) -> list[Entries]:
+        """The record's entries of each token, recomputed after `load`: the k best of the row that it was drawn from.
+
+        With `as_generated` the tokens after the prompt are evaluated one at a time instead of in large chunks.
+        """
+        found: list[Entries] = []
+        if not tokens:
+            return found
+        for ids, logits in self._stream("score", _pack(prompt), _pack(tokens), k, as_generated):
+            width = 4 * k
+            if not ids or len(ids) % width or len(ids) != len(logits):
+                raise self._crash("its records", f"rows of {width} bytes, found {len(ids)} and {len(logits)}")
+            for at in range(0, len(ids), width):
+                found.append(Entries.from_bytes(ids[at : at + width], logits[at : at + width]))
+            self._report("tokens", len(found), len(tokens))
+        if len(found) != len(tokens):
+            raise self._crash("its records", f"{len(tokens)} rows, found {len(found)}")
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for file in (process.stdin, self._errors):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
+        if self._reader is not None:
+            self._reader.close()
+        self._tiled = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _settings(self, runtime: Runtime, kv_type: str | None = None) -> list[Value]:
+        rows = min(runtime.n_batch, ROWS)
+        values: dict[str, Any] = {name: getattr(runtime, name) for name in _SETTINGS if name not in _MINE}
+        values |= {"n_seq_max": 1, "n_threads": self._threads, "n_batch": rows, "n_ubatch": min(runtime.n_ubatch, rows)}
+        if kv_type is not None:
+            values |= {"type_k": kv_type, "type_v": kv_type, "flash_attn": True}
+        return [values[name] for name in _SETTINGS]
+
+    def _use(self, tiled: bool) -> None:
+        """llama.cpp reads this setting once per process, so another value needs another process."""
+        if self._process is not None and self._tiled not in (None, tiled):
+            self.close()
+        self._start()
+        self._tiled = tiled
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], Reader]:
+        if self._process is None or self._reader is None:
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
+            root = str(Path(__file__).resolve().parent.parent)
+            paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "verifier.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                start_new_session=True,  # Ctrl-C is for the parent, who ends the process
+            )
+            if self._process.stdout is None:
+                raise EngineError("the worker process has no standard output")
+            self._reader = Reader(os.dup(self._process.stdout.fileno()), self._stall)
+            self._process.stdout.close()
+        return self._process, self._reader
+
+    def _call(self, name: str, *arguments: Value) -> Value:
+        result: Value = None
+        for message in self._exchange(name, *arguments):
+            if message[0] == "done":
+                result = message[1]
+        return result
+
+    def _stream(self, name: str, *arguments: Value) -> Iterator[tuple[bytes, bytes]]:
+        for message in self._exchange(name, *arguments):
+            if message[0] == "rows":
+                yield encoding.bytes_(message[1], "row ids"), encoding.bytes_(message[2], "row logits")
+
+    def _exchange(self, name: str, *arguments: Value) -> Iterator[list[Value]]:
+        """Send a command and yield its messages up to "done". Whatever goes wrong on the way ends the process."""
+        process, reader = self._start()
+        finished = False
+        try:
+            if process.stdin is None:
+                raise EngineError("the worker process has no standard input")
+            write(process.stdin, [name, *arguments])
+            while not finished:
+                message = reader.read()
+                finished = message[0] in ("done", "error")
+                if message[0] == "error":
+                    raise _error(message)
+                if message[0] == "progress":
+                    self._report(str(message[1]), int(str(message[2])), int(str(message[3])))
+                else:
+                    yield message
+        except StalledError:
+            raise self._crash("the worker process hangs", f"a sign of life within {self._stall:g} s") from None
+        except (ClosedError, OSError):
+            raise self._crash("the worker process ended", "an answer") from None
+        except (IndexError, ValueError):
+            raise self._crash("the worker process", "a well-formed answer") from None
+        finally:
+            if not finished:
+                self.close()
+
+    def _report(self, stage: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(stage, done, total)
+
+    def _crash(self, what: str, expected: str) -> VerificationError:
+        """The error for a process that is of no more use, with the last words of its standard error."""
+        words, status = "", None
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self._process.wait(0.5)
+        if self._errors is not None and not self._errors.closed:
+            self._errors.seek(0, os.SEEK_END)
+            self._errors.seek(max(self._errors.tell() - 2000, 0))
+            lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+            words = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        self.close()
+        ending = "no exit" if status is None else f"signal {-status}" if status < 0 else f"exit status {status}"
+        return VerificationError(
+            f"the auditor could not run the model: {what}",
+            code="auditor-crashed",
+            expected=expected,
+            found=f"{ending}; {words[:300]}" if words else ending,
+            hint="This says nothing about the provider. Check the model file and this machine's memory.",
+        )
+
+
+def _error(message: list[Value]) -> VerifiableError:
+    kind = _KINDS.get(str(message[1]), EngineError)
+    what, expected, found, hint = (None if value is None else str(value) for value in message[2:6])
+    return kind(str(what), expected=expected, found=found, hint=hint)
+
+
+def _pack(ids: Sequence[int]) -> bytes:
+    return b"".join([token.to_bytes(4, "little") for token in ids])
+
+
+def _unpack(data: bytes) -> list[int]:
+    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data) - 3, 4)]

@@ -1,0 +1,213 @@
+"""The auditor's child process: the only place where the verifier runs llama.cpp.
+
+A malformed file or an unlucky setting can make C code end its process, and nothing in Python can catch that. Here it
+ends this process, and the parent makes a verdict of it. Commands come in on standard input and answers leave on
+standard output (see `pipe`); llama.cpp's own output goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO
+
+from verifiable import encoding
+from verifiable.encoding import Value
+from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError
+from verifiable.llama.context import Batch, Context
+from verifiable.llama.gguf import inspect
+from verifiable.llama.identity import identify
+from verifiable.llama.library import load_library
+from verifiable.llama.model import Model
+from verifiable.llama.probe import probe
+from verifiable.llama.prompt import prompt_ids
+from verifiable.llama.settings import RuntimeSettings
+from verifiable.logits import TopK
+from verifiable.manifest import ModelIdentity
+from verifiable.request import parse_canonical
+from verifier import pipe
+from verifier.memory import check_memory
+
+OUTPUT_BYTES = 128 << 20
+"""Most bytes of logits that one decode may leave in llama.cpp's output buffer; a row takes 4 bytes a token id."""
+
+Send = Callable[[list[Value]], None]
+
+
+def pack(ids: Sequence[int]) -> bytes:
+    """Token ids as little-endian u32."""
+    return b"".join([token.to_bytes(4, "little") for token in ids])
+
+
+def unpack(data: bytes) -> list[int]:
+    """The inverse of `pack`. Raises MalformedError."""
+    if len(data) % 4:
+        raise MalformedError("packed ids", expected="4 bytes each", found=f"{len(data)} bytes")
+    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)]
+
+
+def settings_to_cbor(settings: RuntimeSettings) -> list[Value]:
+    return [getattr(settings, name) for name in RuntimeSettings.__slots__]
+
+
+def settings_from_cbor(value: Value) -> RuntimeSettings:
+    names = RuntimeSettings.__slots__
+    items: list[Any] = list(encoding.array(value, len(names), "runtime settings"))
+    return RuntimeSettings(**dict(zip(names, items, strict=True)))
+
+
+class Session:
+    """What the process holds between commands: one model and one context, kept as long as the settings stay."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._path = ""
+        self._identity: ModelIdentity | None = None
+        self._model: Model | None = None
+        self._context: Context | None = None
+
+    def handle(self, command: list[Value]) -> Value:
+        """Carry out one command and return its result."""
+        name = encoding.text(command[0], "command", 32)
+        method: Callable[..., Value] = getattr(self, f"do_{name}")
+        return method(*command[1:])
+
+    def do_identify(self, path: str) -> Value:
+        self._identity = identify(path, self._progress("hashing"))
+        return self._identity.to_cbor()
+
+    def do_probe(self, path: str, settings: Value, cache: str | None) -> Value:
+        """Run the numerics probe. `do_identify` has read the same file before."""
+        chosen = settings_from_cbor(settings)
+        model = self._load(path, chosen)
+        result = probe(path, chosen, self._progress("probing"), cache, model=model, identity=self._identity)
+        return [result.invariant, result.fingerprint, list(result.build)]
+
+    def do_load(self, path: str, settings: Value) -> Value:
+        """Make sure that the model is loaded and the context has these settings."""
+        chosen = settings_from_cbor(settings)
+        model = self._load(path, chosen)
+        if self._context is None or self._context.settings != chosen:
+            if self._context is not None:
+                self._context.close()
+                self._context = None
+            check_memory(inspect(path).metadata, chosen)
+            self._context = Context(model, chosen)
+        return [model.n_vocab, pack(sorted(model.eog))]
+
+    def do_prompt(self, canonical: bytes) -> Value:
+        return pack(prompt_ids(self._loaded(), parse_canonical(canonical)))
+
+    def do_pieces(self, ids: bytes) -> Value:
+        model = self._loaded()
+        return [model.piece(token) for token in unpack(ids)]
+
+    def do_score(self, prompt: bytes, tokens: bytes, k: int, as_generated: bool) -> Value:
+        """Send the records' entries of `tokens` in order, a message for each decode: ["rows", ids, logits]."""
+        context, model = self._context, self._loaded()
+        if context is None:
+            raise EngineError("no context was made yet", hint="This is a fault of the auditor.")
+        topk = TopK(min(k, model.n_vocab))
+        ids, first = unpack(prompt), len(prompt) // 4 - 1
+        ids += unpack(tokens)[:-1]
+        most_rows = max(1, OUTPUT_BYTES // (4 * model.n_vocab))
+        batch = Batch(context.n_batch)
+        at = start(context, ids)
+        while at < len(ids):
+            end = chunk_end(at, len(ids), first, context.n_batch, most_rows, as_generated)
+            batch.clear()
+            wanted = [batch.add(0, position, ids[position], position >= first) for position in range(at, end)]
+            rows = context.decode(batch)
+            entries = [topk(rows[row]) for row in wanted[max(first - at, 0) :]]
+            self._send(
+                [
+                    "rows",
+                    b"".join([entry.id_bytes() for entry in entries]),
+                    b"".join([entry.logit_bytes() for entry in entries]),
+                ]
+            )
+            at = end
+        return None
+
+    def _load(self, path: str, settings: RuntimeSettings) -> Model:
+        load_library(settings.tiled, passive=settings.n_threads == 1)
+        wanted = (settings.repack, settings.n_gpu_layers)
+        model = self._model
+        if model is None or path != self._path or (model.repack, model.n_gpu_layers) != wanted:
+            if model is not None:
+                model.close()  # closes its context first
+            self._model = self._context = None
+            model = Model.load(path, *wanted, progress=self._progress("loading"))
+            self._model, self._path = model, path
+        return model
+
+    def _loaded(self) -> Model:
+        if self._model is None:
+            raise EngineError("no model was loaded yet", hint="This is a fault of the auditor.")
+        return self._model
+
+    def _progress(self, stage: str) -> Callable[[int, int], None]:
+        return lambda done, total: self._send(["progress", stage, done, total])
+
+
+def start(context: Context, ids: Sequence[int]) -> int:
+    """How many of `ids` the memory holds already when their evaluation starts.
+
+    None, today. Turns that share a prefix could start after it; whoever builds that does it here.
+    """
+    if ids:
+        context.clear()
+    return 0
+
+
+def chunk_end(at: int, count: int, first: int, most: int, most_rows: int, as_generated: bool) -> int:
+    """Where the chunk that begins at position `at` of `count` ends.
+
+    `first` is the first position whose logits are wanted, `most` the rows of a call, `most_rows` those with logits.
+    With `as_generated` the prompt goes in chunks and the rest one by one, as a provider without speculation does it:
+    under settings that are not invariant, that is the schedule most likely to give its bits.
+    """
+    if as_generated:
+        return min(at + most, first + 1) if at <= first else at + 1
+    return min(at + most, max(at, first) + most_rows, count)
+
+
+def _error(error: VerifiableError) -> list[Value]:
+    kind = next((kind for kind in (MalformedError, PolicyError) if isinstance(error, kind)), EngineError)
+    texts = [error.what, error.expected, error.found, error.hint]
+    return ["error", kind.__name__, *[None if text is None else _clean(str(text)) for text in texts]]
+
+
+def _clean(text: str) -> str:
+    return text[:2000].encode("utf-8", "replace").decode("utf-8")
+
+
+def serve(commands: BinaryIO, answers: BinaryIO) -> None:
+    """Answer commands until the parent closes the pipe."""
+
+    def send(message: list[Value]) -> None:
+        pipe.write(answers, message)
+
+    session = Session(send)
+    while (command := pipe.read(commands)) is not None:
+        try:
+            send(["done", session.handle(command)])
+        except VerifiableError as error:
+            send(_error(error))
+
+
+def main() -> None:
+    """Keep the pipe to ourselves: whatever else the process prints goes to standard error."""
+    commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    try:
+        serve(commands, answers)
+    except BrokenPipeError:
+        sys.exit(0)  # the parent has gone, and nobody is left to tell
+
+
+if __name__ == "__main__":
+    main()
