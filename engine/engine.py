@@ -16,8 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from verifiable.llama.probe import ProbeResult, probe
-
 from engine import keyring
 from engine.drafting import Drafter
 from engine.drafting.ngram import NgramDrafter
@@ -30,10 +28,11 @@ from engine.store import Store
 from engine.store.sqlite import SqliteStore
 from verifiable import records
 from verifiable.errors import PolicyError, VerifiableError
-from verifiable.llama import library
+from verifiable.llama import library, probe_cache
 from verifiable.llama.context import Context
 from verifiable.llama.identity import identify
 from verifiable.llama.model import Model
+from verifiable.llama.probe import ProbeResult, probe
 from verifiable.llama.prompt import prompt_ids
 from verifiable.llama.runtime import describe
 from verifiable.llama.settings import RuntimeSettings
@@ -51,8 +50,8 @@ Progress = Callable[[str, int, int], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """`k` entries are committed for each token; a manifest is valid for `validity_days` and renewed at start when half
-    are gone.
+    """`k` entries are committed for each token; probe results are kept in `cache`; a manifest is valid for
+    `validity_days` and renewed at start when half are gone.
     """
 
     runtime: RuntimeSettings = dataclasses.field(default_factory=RuntimeSettings)
@@ -62,6 +61,7 @@ class EngineSettings:
     drafter: str = "none"
     name: str = "provider"
     validity_days: int = 90
+    cache: Path = dataclasses.field(default_factory=probe_cache.default_folder)
 
 
 class Engine:
@@ -92,7 +92,7 @@ class Engine:
         self._context: Context | None = None
         try:
             self.keys = keyring.load(Path(data) / "keys", self.settings.name)
-            self.manifest, self.signed_manifest = self._manifest(Path(data))
+            self.manifest, self.signed_manifest = self._manifest()
             self.sessions = Sessions(
                 self.store, self.keys.session, self.manifest.digest(), self.signed_manifest, self._now
             )
@@ -190,10 +190,10 @@ class Engine:
         self.submit(parse_body(path, json.dumps(body).encode()), sink, capability)
         return collect(sink)
 
-    def _manifest(self, data: Path) -> tuple[Manifest, bytes]:
+    def _manifest(self) -> tuple[Manifest, bytes]:
         """The stored manifest while it says what is true and is not half over; else a new one, signed and stored."""
         identity = identify(self.path, progress=lambda done, total: self._progress("hashing", done, total))
-        probed = self._probe(data)
+        probed = self._probe()
         now = self._now()
         manifest = Manifest(
             provider=self.settings.name,
@@ -217,12 +217,12 @@ class Engine:
         self.store.flush()
         return manifest, signed
 
-    def _probe(self, data: Path) -> ProbeResult:
+    def _probe(self) -> ProbeResult:
         return probe(
             self.path,
             self.settings.runtime,
             progress=lambda done, total: self._progress("numerics probe", done, total),
-            cache=data / "cache",
+            cache=self.settings.cache,
         )
 
     @staticmethod

@@ -1,0 +1,270 @@
+"""The provider over real HTTP: the official OpenAI client, and everything that can be wrong with a request."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import uvicorn
+
+from engine.api.app import make_app
+from engine.engine import Engine, EngineSettings
+from engine.scheduler import SchedulerSettings
+from verifiable.checks import check_evidence, check_receipt
+from verifiable.evidence import Evidence, Kind
+from verifiable.llama.settings import RuntimeSettings
+from verifiable.receipt import Receipt
+from verifiable.records import Finish
+
+KEY = "sk-test"
+QUESTION = [{"role": "user", "content": "Name three colours."}]
+
+
+@pytest.fixture(scope="module")
+def engine(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    settings = EngineSettings(
+        runtime=RuntimeSettings(n_ctx=256),
+        scheduler=SchedulerSettings(slots=2, queue=2),
+        drafter="ngram",
+        name="acme",
+    )
+    with Engine(smollm2, tmp_path_factory.mktemp("provider"), settings) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def url(engine: Engine) -> Iterator[str]:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(make_app(engine, [KEY]), log_level="warning"))
+    thread = threading.Thread(target=lambda: server.run(sockets=[listener]))
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0)
+
+
+@pytest.fixture
+def http(url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60) as session:
+        yield session
+
+
+def receipt_of(answer: Any) -> Receipt:
+    text = answer.verifiable["receipt"]
+    return Receipt.parse(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+
+
+def idle(engine: Engine) -> None:
+    deadline = time.monotonic() + 20
+    while engine.scheduler.load() != (0, 0):
+        assert time.monotonic() < deadline, "a slot was not freed"
+        time.sleep(0.01)
+
+
+def test_whole_answer_has_a_receipt(client: openai.OpenAI, engine: Engine) -> None:
+    answer = client.chat.completions.create(
+        model=engine.model_name,
+        messages=QUESTION,
+        max_tokens=24,
+        temperature=0,
+        extra_body={"verifiable": {"nonce": "00" * 8}},
+    )
+    text = answer.choices[0].message.content
+    assert text
+    session = check_receipt(receipt_of(answer), [engine.keys.provider.public], text)
+    end = session.spans[0].end
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (end.prompt_count, end.completion_count)
+    assert session.closed
+    assert answer.choices[0].finish_reason == {Finish.STOP: "stop", Finish.LENGTH: "length"}[end.finish]
+
+
+def test_stream_equals_whole_and_ends_with_receipt_and_usage(client: openai.OpenAI, engine: Engine) -> None:
+    body: dict[str, Any] = {
+        "model": engine.model_name,
+        "messages": QUESTION,
+        "max_tokens": 24,
+        "temperature": 0.8,
+        "seed": 7,
+        "logprobs": True,
+        "top_logprobs": 3,
+    }
+    chunks = list(client.chat.completions.create(**body, stream=True, stream_options={"include_usage": True}))
+    usage = chunks[-1]
+    assert usage.choices == []
+    assert usage.usage is not None
+    last = chunks[-2]
+    assert last.choices[0].finish_reason is not None
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
+    session = check_receipt(receipt_of(last), [engine.keys.provider.public], text)
+    assert usage.usage.completion_tokens == session.spans[0].end.completion_count
+    shown = [entry for chunk in chunks[:-1] if chunk.choices[0].logprobs for entry in chunk.choices[0].logprobs.content]
+    assert len(shown) == usage.usage.completion_tokens
+    assert all(len(entry.top_logprobs) == 3 and entry.logprob <= 0 for entry in shown)
+    # The same request without streaming differs in its body only, so its seed gives other noise; its shape is the same.
+    whole = client.chat.completions.create(**body)
+    assert whole.choices[0].logprobs is not None
+    assert whole.choices[0].logprobs.content is not None
+    assert len(whole.choices[0].logprobs.content) == whole.usage.completion_tokens  # type: ignore[union-attr]
+
+
+def test_same_seed_same_answer(client: openai.OpenAI, engine: Engine) -> None:
+    texts = {
+        client.completions.create(model=engine.model_name, prompt="Once upon a", max_tokens=12, seed=3).choices[0].text
+        for _ in range(2)
+    }
+    assert len(texts) == 1
+
+
+def test_a_session_of_two_turns(client: openai.OpenAI, engine: Engine, http: httpx.Client) -> None:
+    first = client.chat.completions.create(
+        model=engine.model_name, messages=QUESTION, max_tokens=8, extra_body={"verifiable": {"session": "new"}}
+    )
+    kept = receipt_of(first)
+    session = first.verifiable["session"]  # type: ignore[attr-defined]
+    said = {"role": "assistant", "content": first.choices[0].message.content}
+    messages = [*QUESTION, said, {"role": "user", "content": "One more."}]
+    again = {"model": engine.model_name, "messages": messages, "max_tokens": 8, "verifiable": {"session": session}}
+    assert http.post("/v1/chat/completions", json=again).status_code == 404  # without the capability: unknown
+    headers = {"X-Verifiable-Capability": kept.capability.hex()}
+    second = http.post("/v1/chat/completions", json=again, headers=headers).json()
+    assert second["verifiable"]["session"] == session
+    assert second["verifiable"]["turn"] == 1
+    data = http.get(f"/v1/sessions/{session}/evidence", params={"kind": "full"}, headers=headers).content
+    opened, turns = check_evidence(Evidence.parse(data), [engine.keys.provider.public])
+    assert [turn.span.turn.turn for turn in turns] == [0, 1]
+    assert not opened.closed
+    check_receipt(kept, [engine.keys.provider.public], first.choices[0].message.content)
+
+
+def test_evidence_and_proofs_need_the_capability(client: openai.OpenAI, engine: Engine, http: httpx.Client) -> None:
+    answer = client.chat.completions.create(model=engine.model_name, messages=QUESTION, max_tokens=8)
+    receipt, session = receipt_of(answer), answer.verifiable["session"]  # type: ignore[attr-defined]
+    good = {"X-Verifiable-Capability": receipt.capability.hex()}
+    auditor = {"Authorization": f"Bearer {engine.keys.auditor_key}"}
+    for path in ("receipt", "evidence", "manifest", "proofs?positions=60"):
+        refused = [
+            http.get(f"/v1/sessions/{session}/{path}", headers={"X-Verifiable-Capability": bad})
+            for bad in ("", "00" * 32, "zz", receipt.capability.hex()[:-2])
+        ]
+        unknown = http.get(f"/v1/sessions/{'0' * 32}/{path}", headers=good)
+        assert {response.status_code for response in [*refused, unknown]} == {404}
+        assert len({response.text for response in [*refused, unknown]}) == 1
+    for headers in (good, auditor):
+        data = http.get(f"/v1/sessions/{session}/evidence", headers=headers)
+        evidence = Evidence.parse(data.content)
+        assert evidence.kind is Kind.TOKENS
+        assert data.headers["cache-control"] == "no-store"
+    position = check_receipt(receipt, [engine.keys.provider.public]).spans[0].turn.prompt_count
+    shown = Evidence.parse(http.get(f"/v1/sessions/{session}/proofs?positions={position}", headers=good).content)
+    _, turns = check_evidence(shown, [engine.keys.provider.public])
+    assert [token.position for token in turns[0].shown.values()] == [position]
+    listed = http.get("/v1/sessions").json()["sessions"]
+    assert session in {entry["id"] for entry in listed}
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "param"),
+    [
+        ({"temperature": "hot"}, 400, "temperature"),
+        ({"temperature": -1}, 400, "temperature"),
+        ({"top_p": 1.5}, 400, "top_p"),
+        ({"max_tokens": 0}, 400, "max_tokens"),
+        ({"n": 2}, 400, "n"),
+        ({"colour": "red"}, 400, "colour"),
+        ({"logit_bias": {"1": 5}}, 400, "logit_bias"),
+        ({"frequency_penalty": 0.5}, 400, "frequency_penalty"),
+        ({"messages": []}, 400, "messages"),
+        ({"messages": [{"role": "king", "content": "x"}]}, 400, "messages[0]"),
+        ({"messages": [{"role": "user", "content": 5}]}, 400, "messages[0].content"),
+        ({"model": "gpt-4"}, 404, "model"),
+        ({"verifiable": {"nonce": "xyz"}}, 400, "verifiable.nonce"),
+        ({"verifiable": {"session": "0" * 32}}, 404, None),
+        ({"verifiable": {"commitments": "none", "session": "new"}}, 400, "verifiable.commitments"),
+        ({"stop": [""]}, 400, "stop"),
+        ({"messages": [{"role": "user", "content": "word " * 600}]}, 400, "messages"),
+    ],
+)
+def test_bad_requests_are_refused_by_name(
+    http: httpx.Client, engine: Engine, change: dict[str, Any], status: int, param: str | None
+) -> None:
+    body = {"model": engine.model_name, "messages": QUESTION, "max_tokens": 4, **change}
+    response = http.post("/v1/chat/completions", json=body)
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert error["param"] == param
+    assert error["message"]
+    assert error["code"]
+    assert engine.scheduler.load() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"\xff\xfe", b'{"a":1,"a":2}', b'{"temperature": NaN}', b"[" * 100000]
+)
+def test_bodies_that_are_not_json_objects(http: httpx.Client, data: bytes) -> None:
+    response = http.post("/v1/chat/completions", content=data)
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "malformed"
+
+
+def test_keys_routes_and_methods(url: str) -> None:
+    body = {"messages": QUESTION, "max_tokens": 1}
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": KEY + "x"}):
+        refused = httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers)
+        assert refused.status_code == 401
+        assert refused.json()["error"]["code"] == "invalid_api_key"
+    assert httpx.get(f"{url}/nowhere").json()["error"]["code"] == "not_found"
+    assert httpx.put(f"{url}/v1/sessions").status_code == 405
+    assert httpx.get(f"{url}/health").json()["status"] == "ok"
+    assert httpx.get(f"{url}/v1/sessions?limit=0").status_code == 400
+
+
+def test_a_client_that_leaves_frees_its_slot(http: httpx.Client, engine: Engine) -> None:
+    body = {"messages": QUESTION, "max_tokens": 200, "stream": True, "temperature": 1.5}
+    with http.stream("POST", "/v1/chat/completions", json=body) as response:
+        lines = response.iter_lines()
+        chunks = (json.loads(line[6:]) for line in lines if line.startswith("data: "))
+        next(chunk for chunk in chunks if chunk["choices"][0]["delta"].get("content"))
+    idle(engine)
+    newest = engine.store.sessions(1)[0][1]
+    engine.store.flush()
+    evidence = engine.evidence.evidence(newest, Kind.TOKENS)
+    opened, _ = check_evidence(evidence, [engine.keys.provider.public])
+    assert opened.closed
+    assert opened.spans[0].end.finish is Finish.CANCELLED
+
+
+def test_more_requests_than_slots_and_queue(engine: Engine, url: str) -> None:
+    body = {"messages": QUESTION, "max_tokens": 60, "temperature": 1.0}
+    answers: list[httpx.Response] = []
+
+    def ask() -> None:
+        answers.append(
+            httpx.post(f"{url}/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {KEY}"}, timeout=120)
+        )
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    codes = sorted(answer.status_code for answer in answers)
+    assert codes.count(200) >= 4
+    assert set(codes) <= {200, 503}
+    assert all(answer.headers["retry-after"] for answer in answers if answer.status_code == 503)
+    idle(engine)
