@@ -9,11 +9,11 @@ Keys come from the verifier, never from the object: the kid only selects one of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from verifiable.encoding import LIMITS, Limits, Map, Tagged, Value, array, bytes_, decode, encode, map_, text
+from verifiable.encoding import LIMITS, Encodable, Limits, Map, Tagged, Value, array, bytes_, decode, encode, map_, text
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.keys import PrivateKey, PublicKey
 
@@ -66,7 +66,14 @@ def to_be_signed(raw: bytes, payload: bytes, external: bytes = b"") -> bytes:
     return encode(["Signature1", raw, external, payload])
 
 
-def assemble(protected: Map, unprotected: Map, payload: bytes, key: PrivateKey, *, attached: bool = True) -> bytes:
+def assemble(
+    protected: Mapping[Any, Encodable],
+    unprotected: Mapping[Any, Encodable],
+    payload: bytes,
+    key: PrivateKey,
+    *,
+    attached: bool = True,
+) -> bytes:
     """Sign a payload under any headers; with `attached` false the payload is left out of the result."""
     raw = encode(protected)
     signature = key.sign(to_be_signed(raw, payload))

@@ -16,11 +16,11 @@ _SHOWN = 120
 def _show(value: object) -> str:
     if isinstance(value, bytes):
         # Cut before converting: the bytes may be an attacker's, and long.
-        text = f"{value[: _SHOWN // 2].hex()} ({len(value)} bytes)" if value else "no bytes"
-    elif isinstance(value, int) and value.bit_length() > 256:
-        text = f"an integer of {value.bit_length()} bits"  # str() of a huge integer is quadratic, or refused
-    else:
+        return f"{value[:32].hex()}{'…' if len(value) > 32 else ''} ({len(value)} bytes)" if value else "no bytes"
+    try:
         text = str(value)
+    except ValueError:  # an integer of more digits than Python is willing to print
+        text = f"{type(value).__name__} of thousands of digits"
     cut = text[:_SHOWN]
     # Escaped where not printable: what was found may be terminal control codes or a forged second line.
     shown = cut if cut.isprintable() else ascii(cut)[1:-1]

@@ -165,21 +165,22 @@ class Tree:
 
     def root(self, size: int | None = None) -> bytes:
         """The root of the first `size` leaves; of all of them by default."""
-        return range_hash(self._node, 0, self._sized(size))
+        return range_hash(self.node, 0, self._sized(size))
 
     def inclusion_proof(self, index: int, size: int | None = None) -> list[bytes]:
         """The audit path for a leaf in the tree of the first `size` leaves, leaf end first."""
-        return inclusion_path(self._node, index, self._sized(size))
+        return inclusion_path(self.node, index, self._sized(size))
 
     def consistency_proof(self, m: int, n: int | None = None) -> list[bytes]:
         """The proof that the first n leaves extend the first m; empty for m = 0 and m = n."""
-        return consistency_path(self._node, m, self._sized(n))
+        return consistency_path(self.node, m, self._sized(n))
 
     def multiproof(self, indices: Iterable[int], size: int | None = None) -> list[bytes]:
         """The hashes that `root_from_multiproof` needs beside the leaves at these indices, left to right."""
-        return multi_path(self._node, indices, self._sized(size))
+        return multi_path(self.node, indices, self._sized(size))
 
-    def _node(self, height: int, index: int) -> bytes:
+    def node(self, height: int, index: int) -> bytes:
+        """The hash of a complete subtree: this tree as a `Node`."""
         return self._levels[height][index]
 
     def _sized(self, size: int | None) -> int:

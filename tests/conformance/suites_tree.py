@@ -105,7 +105,7 @@ def tessera(vectors: Vectors) -> Iterator[Outcome]:
         again = tiles.encode_bundle(entries) == vectors.read(f"{folder}/{bundle.path()}")
         yield check(f"{folder}/{bundle.path()}", again)
         (tile,) = tiles.tiles_for(size)
-        built = tiles.build_tile(tile, trees[size]._node)
+        built = tiles.build_tile(tile, trees[size].node)
         yield check(f"{folder}/{tile.path()}", built == vectors.read(f"{folder}/{tile.path()}"))
 
     heads = []

@@ -9,8 +9,6 @@ import pytest
 from tests.conformance.harness import Outcome, Vectors, locate
 from tests.conformance.table import PAGE, SUITES, render, run
 
-pytestmark = pytest.mark.conformance
-
 FOLDER = locate()
 if FOLDER is None:
     pytest.skip(
@@ -19,14 +17,14 @@ if FOLDER is None:
 
 
 @pytest.fixture(scope="module")
-def vectors() -> Vectors:
+def theirs() -> Vectors:
     assert FOLDER is not None
     return Vectors(FOLDER)
 
 
 @pytest.fixture(scope="module")
-def results(vectors: Vectors) -> dict[str, list[Outcome]]:
-    return run(vectors)
+def results(theirs: Vectors) -> dict[str, list[Outcome]]:
+    return run(theirs)
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -37,12 +35,12 @@ def test_suite(name: str, results: dict[str, list[Outcome]]) -> None:
     assert not failed, "\n".join(failed)
 
 
-def test_every_file_was_read(vectors: Vectors, results: dict[str, list[Outcome]]) -> None:
+def test_every_file_was_read(theirs: Vectors, results: dict[str, list[Outcome]]) -> None:
     def is_vector(path: str) -> bool:
         # The .edn files are the .cbor ones in another notation.
         return Path(path).name not in ("README.md", "LICENSE") and not path.endswith(".edn")
 
-    left = {name for name in vectors.names("**/*") if is_vector(name)} - vectors.used
+    left = {name for name in theirs.names("**/*") if is_vector(name)} - theirs.used
     assert not left
 
 
