@@ -5,8 +5,8 @@ Typer function or a `typer.Typer`. Listing them imports none of them: the one-li
 docstring. Only the command that is invoked is imported, so checking a receipt never waits for a web framework,
 and a missing extra is reported by the command that needs it and by no other.
 
-Exit status: 0 done; 1 a check failed; 2 the call or its input is wrong; 4 the environment does not allow it;
-70 a bug of ours; 130 interrupted; 141 the reader of our output went away.
+Exit status: 0 done; 1 a check failed; 2 the call or its input is wrong; 3 a check could not be decided; 4 the
+environment does not allow it; 70 a bug of ours; 130 interrupted; 141 the reader of our output went away.
 """
 
 from __future__ import annotations
