@@ -8,11 +8,13 @@ manifest says about a run must be what happened.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 import os
 import sys
 import threading
 from collections import deque
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -122,6 +124,17 @@ def build_info() -> BuildInfo:
         parts.append(f"{symbol.replace('_', ' ')} {function().decode('utf-8', 'replace')}")
     system = module.llama_print_system_info().decode("utf-8", "replace")
     return BuildInfo(", ".join(parts), f"llama-cpp-python {module.__version__}", system.strip(" |"))
+
+
+def digest() -> bytes:
+    """SHA-256 over the library files in use, 32 bytes: tells builds apart that give themselves the same name."""
+    folder = Path(str(library().llama_cpp._base_path))
+    total = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        # Each is there under several names; the plain one is what was loaded.
+        if path.name.startswith(("libllama", "libggml", "llama", "ggml")) and path.suffix in (".so", ".dylib", ".dll"):
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.digest()
 
 
 def forget_log() -> None:

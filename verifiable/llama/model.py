@@ -24,7 +24,7 @@ _LOAD_STEPS: Final = 1000
 _MAX_TEXT: Final = 64 * 1024 * 1024
 """Longest text to tokenise, in bytes. The tokenizer's memory grows with a multiple of it."""
 
-_ATTR_UNKNOWN, _ATTR_CONTROL = 1 << 0, 1 << 3  # enum llama_token_attr in llama.h
+_ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED = 1 << 0, 1 << 3, 1 << 4  # enum llama_token_attr in llama.h
 _VOCAB_NONE: Final = 0  # LLAMA_VOCAB_TYPE_NONE: tokenising with it aborts
 _ROPE_NONE: Final = -1  # LLAMA_ROPE_TYPE_NONE: positions are learned, biases, or not used
 
@@ -43,8 +43,10 @@ class Model:
         bos: id of the beginning-of-sequence token, or None.
         adds_bos: whether the tokenizer is meant to put `bos` first.
         chat_template: the Jinja source that the file carries, or None.
-        control_tokens: text -> id of every token that must never come out of a user's text: those of the
-            attributes control and unknown, and all of `eog`.
+        control_tokens: text -> id of every token that must never come out of a person's text: those with the
+            attribute control or unknown, and all of `eog`.
+        control_attributes: the same tokens, id -> `enum llama_token_attr` bits.
+        whole_words: text -> id of user-defined tokens, which the tokenizer reads as a whole in any text.
     """
 
     def __init__(self, pointer: int, module: ModuleType, repack: bool, n_gpu_layers: int) -> None:
@@ -75,21 +77,29 @@ class Model:
         self._adds_eos: bool = lib.llama_vocab_get_add_eos(self._vocab)
         self._can_tokenize = self.n_vocab > 0 and lib.llama_vocab_type(self._vocab) != _VOCAB_NONE
         control: dict[str, int] = {}
+        attributes: dict[int, int] = {}
+        words: dict[str, int] = {}
         eog: set[int] = set()
-        special: dict[int, int] = {}
         for token in range(self.n_vocab if self._can_tokenize else 0):
-            attributes = lib.llama_vocab_get_attr(self._vocab, token)
+            bits = lib.llama_vocab_get_attr(self._vocab, token)
             ends = lib.llama_vocab_is_eog(self._vocab, token)
             if ends:
                 eog.add(token)
-            if ends or attributes & (_ATTR_CONTROL | _ATTR_UNKNOWN):
-                special[token] = attributes
-                text = _text(lib.llama_vocab_get_text(self._vocab, token))
-                if text:
-                    control.setdefault(text, token)
+            if ends or bits & (_ATTR_CONTROL | _ATTR_UNKNOWN):
+                attributes[token] = bits
+                control.setdefault(self._token_text(token), token)
+            elif bits & _ATTR_USER_DEFINED:
+                words.setdefault(self._token_text(token), token)
+        control.pop("", None)
+        words.pop("", None)
         self.eog: frozenset[int] = frozenset(eog)
         self.control_tokens: Mapping[str, int] = MappingProxyType(control)
-        self.control_attributes: Mapping[int, int] = MappingProxyType(special)
+        self.control_attributes: Mapping[int, int] = MappingProxyType(attributes)
+        self.whole_words: Mapping[str, int] = MappingProxyType(words)
+        self._barred = frozenset(attributes)
+
+    def _token_text(self, token: int) -> str:
+        return _text(self._lib.llama_vocab_get_text(self._vocab, token)) or ""
 
     @classmethod
     def load(
@@ -141,7 +151,11 @@ class Model:
         return self._pointer
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
-        """Token ids of *text*, as `llama_tokenize` gives them.
+        """Token ids of *text*, as `llama_tokenize` gives them, but never a control token out of plain text.
+
+        Without *parse_special* llama.cpp does not look for control tokens, yet some vocabularies (of the kind
+        "llama") can put one together from its letters. Such a text is cut within those letters and tokenised in
+        pieces.
 
         Args:
             text: any Unicode text without lone surrogates.
@@ -149,14 +163,36 @@ class Model:
             parse_special: read control tokens written out in the text as those tokens. Never for foreign text.
 
         Raises:
-            PolicyError: the text is too long or not valid Unicode.
+            PolicyError: the text is too long or not valid Unicode, or is a control token however it is cut.
             EngineError: the model has no tokenizer, or lacks a token that it is meant to add.
         """
         self._check_tokenizer()
-        lib = self._lib
         if add_special and ((self.adds_bos and self.bos is None) or (self._adds_eos and self.eos is None)):
             # llama_vocab::impl::tokenize asserts this, and an assertion there ends the process.
             raise EngineError("the model's vocabulary lacks the token that it is meant to add to every text")
+        ids = self._tokenize(text, add_special, parse_special)
+        if parse_special:
+            return ids
+        added = self._tokenize("", True, False) if add_special else []
+        if sum(token in self._barred for token in ids) == sum(token in self._barred for token in added):
+            return ids
+        # What is added goes before the text, except that an end token goes after it.
+        tail = [token for token in added[-1:] if self._adds_eos and token == self.eos]
+        return added[: len(added) - len(tail)] + self._cut(text) + tail
+
+    def _cut(self, text: str) -> list[int]:
+        ids = self._tokenize(text, False, False)
+        bad = next((token for token in ids if token in self._barred), None)
+        if bad is None:
+            return ids
+        written = self._token_text(bad)
+        at = text.find(written)
+        middle = at + 1 if at >= 0 and len(written) > 1 else len(text) // 2
+        if len(text) < 2:
+            raise PolicyError("the text is a control token of the model", found=text)
+        return self._cut(text[:middle]) + self._cut(text[middle:])
+
+    def _tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         try:
             data = text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -166,7 +202,7 @@ class Model:
         size = len(data) + 2
         for _ in range(2):
             ids = (ctypes.c_int32 * size)()
-            count = lib.llama_tokenize(self._vocab, data, len(data), ids, size, add_special, parse_special)
+            count = self._lib.llama_tokenize(self._vocab, data, len(data), ids, size, add_special, parse_special)
             if count >= 0:
                 return ids[:count]
             size = -count

@@ -1,0 +1,121 @@
+"""`verifiable probe`: can this file, on this machine, with these settings, be audited bit for bit?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from verifiable.errors import PolicyError
+from verifiable.llama.identity import identify
+from verifiable.llama.library import load_library
+from verifiable.llama.probe import ProbeResult
+from verifiable.llama.probe import probe as run_probe
+from verifiable.llama.settings import KV_TYPES, RuntimeSettings, as_dict
+from verifiable.manifest import ModelIdentity
+
+EXIT_NOT_INVARIANT: Final = 3
+_NAME_WIDTH: Final = 34
+
+
+def default_cache() -> Path:
+    """Where results are kept: $XDG_CACHE_HOME/verifiable, or ~/.cache/verifiable."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification says to ignore a relative path.
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "verifiable"
+
+
+def probe(
+    model: Annotated[Path, typer.Option(help="The GGUF file, or the first of its parts.", show_default=False)],
+    kv_type: Annotated[str, typer.Option(help=f"Type of the KV cache: {', '.join(KV_TYPES)}.")] = "bf16",
+    repack: Annotated[bool, typer.Option("--repack", help="Let llama.cpp rearrange the weights at load.")] = False,
+    tiled: Annotated[bool, typer.Option("--tiled", help="Allow the tiled K-quant product.")] = False,
+    threads: Annotated[int, typer.Option(min=1, max=512, help="Threads that do the work.")] = 1,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure, whatever was measured before, and keep nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> int:
+    """Measure whether a model's logits depend on batching, threads and neighbours here.
+
+    Exit status: 0 they do not, so exact audits are possible; 3 they do; 2 the file or an option is wrong; 4 the
+    environment does not allow it.
+    """
+    if kv_type not in KV_TYPES:
+        raise PolicyError("--kv-type", expected=", ".join(KV_TYPES), found=kv_type)
+    settings = RuntimeSettings(type_k=kv_type, type_v=kv_type, repack=repack, tiled=tiled, n_threads=threads)
+    # The comparison needs two threads, and must end on a busy machine, too.
+    load_library(tiled, passive=True)
+    errors = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    ) as bars:
+        identity = identify(model, _bar(bars, f"Hashing {model.name}"))
+        cache = None if fresh else default_cache()
+        result = run_probe(model, settings, _bar(bars, "Numerics probe"), cache, identity=identity)
+    print(_as_json(result, identity, settings) if as_json else _as_text(result, identity, settings))
+    return 0 if result.invariant else EXIT_NOT_INVARIANT
+
+
+def _bar(bars: Progress, text: str) -> Callable[[int, int], None]:
+    task = bars.add_task(text, total=None)
+    return lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def _as_json(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSettings) -> str:
+    schedules = [dataclasses.asdict(each) for each in result.schedules]
+    for each in schedules:
+        if not math.isfinite(each["worst"]):
+            each["worst"] = None  # JSON has no infinity
+    facts = {
+        "invariant": result.invariant,
+        "fingerprint": result.fingerprint.hex(),
+        "files": [{"name": f.name, "sha256": f.sha256.hex(), "size": f.size} for f in identity.files],
+        "architecture": identity.architecture,
+        "settings": as_dict(settings),
+        "build": result.build._asdict(),
+        "schedules": schedules,
+        "seconds": round(result.seconds, 3),
+    }
+    return json.dumps(facts, indent=2, allow_nan=False)
+
+
+def _as_text(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSettings) -> str:
+    on = [name for name in ("repack", "tiled", "kv_unified") if getattr(settings, name)]
+    lines = [
+        f"Model        {identity.files[0].name}  (sha256 {identity.files[0].sha256.hex()[:16]}…)",
+        f"Settings     KV {settings.type_k}, {'with ' + ', '.join(on) if on else 'no repack, not tiled'}",
+        f"Build        {result.build.build}; {result.build.bindings}",
+        f"Fingerprint  {result.fingerprint.hex()}",
+        "",
+        f"{'Against whole chunks':<{_NAME_WIDTH}}  same bits?",
+    ]
+    for each in result.schedules:
+        verdict = "yes" if each.equal else f"no, from position {each.first_difference}, by up to {each.worst:.3g}"
+        lines.append(f"{each.name:<{_NAME_WIDTH}}  {verdict}")
+    lines.append("")
+    if result.invariant:
+        lines.append(
+            "INVARIANT: batching, threads and neighbours change no bit. Exact audits are possible wherever the"
+        )
+        lines.append("fingerprint is the same.")
+    else:
+        lines.append(
+            "NOT INVARIANT: the same tokens give other logits when the work is cut differently. Audits of such"
+        )
+        lines.append("a server can only be tolerant. Try the defaults: KV bf16, no repack, not tiled.")
+    return "\n".join(lines)

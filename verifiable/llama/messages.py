@@ -1,0 +1,113 @@
+"""Chat messages as plain values: what is allowed in them, and how text in them is found and replaced."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from verifiable.errors import PolicyError
+
+Transform = Callable[[str], str]
+"""What becomes of one piece of people's text."""
+
+ROLES: Final = frozenset(
+    ("system", "developer", "user", "assistant", "model", "tool", "function", "ipython", "context", "documents")
+)
+"""Roles that a message may have. Templates write them into control tokens (`<|user|>`), so they are no free text."""
+
+_MAX_DEPTH: Final = 32
+_MAX_VALUES: Final = 1_000_000
+# The hexagrams of the Yijing: hardly ever in a message, and neither letters nor spaces, so that no filter changes or
+# trims them. They have to be printable: some templates write lists as Python does, with escapes for all else.
+_MARKS: Final = tuple(chr(code) for code in range(0x4DC0, 0x4E00))
+_PLAIN_KEYS: Final = ("role", "type")
+"""Keys whose values templates compare; a value that is a plain lower-case word stays as it is."""
+
+
+def checked(messages: Any, tools: Any) -> tuple[list[Any], list[Any] | None]:
+    """Copies of *messages* and *tools* as JSON values, with lists of text parts joined by line breaks.
+
+    Raises:
+        PolicyError: naming the parameter and the place.
+    """
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes) or not messages:
+        raise PolicyError("messages", expected="a list of at least one message", found=messages, parameter="messages")
+    budget = [_MAX_VALUES]
+    conversation = []
+    for number, message in enumerate(messages):
+        place = f"messages[{number}]"
+        if not isinstance(message, Mapping):
+            raise PolicyError(place, expected="an object", found=message, parameter="messages")
+        copied = _copy(message, place, "messages", 0, budget)
+        if copied.get("role") not in ROLES:
+            expected = ", ".join(sorted(ROLES))
+            raise PolicyError(f"{place}.role", expected=expected, found=copied.get("role"), parameter="messages")
+        copied["content"] = _joined(copied.get("content"), place)
+        conversation.append(copied)
+    if tools is None:
+        return conversation, None
+    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
+        raise PolicyError("tools", expected="a list", found=tools, parameter="tools")
+    return conversation, [_copy(tool, f"tools[{n}]", "tools", 0, budget) for n, tool in enumerate(tools)]
+
+
+def _joined(content: Any, place: str) -> str | None:
+    if content is None or isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = [
+            part["text"]
+            for part in content
+            if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+        ]
+        if len(texts) == len(content):
+            return "\n".join(texts)
+    raise PolicyError(f"{place}.content", expected="text or a list of text parts", found=content, parameter="messages")
+
+
+def _copy(value: Any, place: str, parameter: str, depth: int, budget: list[int]) -> Any:
+    budget[0] -= 1
+    if depth > _MAX_DEPTH or budget[0] < 0:
+        raise PolicyError(f"{place} is nested too deep or too large", parameter=parameter)
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise PolicyError(f"{place} has a key that is no string", parameter=parameter)
+        return {key: _copy(each, f"{place}.{key}", parameter, depth + 1, budget) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_copy(each, f"{place}[{n}]", parameter, depth + 1, budget) for n, each in enumerate(value)]
+    raise PolicyError(f"{place} is no JSON value", found=type(value).__name__, parameter=parameter)
+
+
+def rewritten(value: Any, transform: Transform, names: frozenset[str]) -> Any:
+    """A copy of *value* with every text replaced, keys included.
+
+    Left alone are keys that the template asks for by name (*names*), and the values of `role` and `type`, which it
+    compares: roles are checked words, and a type is left only when it is a plain word.
+    """
+    if isinstance(value, str):
+        return transform(value)
+    if isinstance(value, list):
+        return [rewritten(each, transform, names) for each in value]
+    if isinstance(value, dict):
+        return {
+            key if key in names else transform(key): each
+            if key in _PLAIN_KEYS and isinstance(each, str) and each.isascii() and each.isalpha() and each.islower()
+            else rewritten(each, transform, names)
+            for key, each in value.items()
+        }
+    return value
+
+
+def unused_mark(values: Any, source: str) -> str:
+    """A character for marking that appears neither in *values* nor in *source*."""
+    text = json.dumps(values, ensure_ascii=False) + json.dumps(values) + source
+    for mark in _MARKS:
+        if mark not in text:
+            return mark
+    raise PolicyError("the messages hold all 64 hexagrams of the Yijing at once", parameter="messages")
