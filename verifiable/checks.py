@@ -111,16 +111,24 @@ def check_receipt(receipt: Receipt, trusted: Iterable[PublicKey], text: str | No
             found=f"{len(session.spans)} turns",
         )
     if text is not None:
-        end = session.spans[receipt.turn].end
-        _same(
-            "text-differs",
-            "the text is not the text that was committed",
-            hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(),
-            end.text_digest,
-        )
+        check_text(session, receipt.turn, text)
     if receipt.log is not None:
         _check_log(receipt.log, receipt.head, session.manifest)
     return session
+
+
+def check_text(session: OpenedSession, turn: int, text: str) -> None:
+    """Raise VerificationError (`text-differs`) unless `text` is what the turn committed to."""
+    if turn >= len(session.spans):
+        raise VerificationError(
+            "there is no such turn", code="incomplete", expected=f"turn {turn}", found=f"{len(session.spans)} turns"
+        )
+    _same(
+        "text-differs",
+        "the text is not the text that was committed",
+        hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(),
+        session.spans[turn].end.text_digest,
+    )
 
 
 def _check_log(proof: bytes, head: bytes, manifest: Manifest) -> None:

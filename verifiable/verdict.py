@@ -29,6 +29,7 @@ INCONCLUSIVE_CODES = frozenset(
         "untrusted-key",
         "fingerprint-differs",
         "not-invariant",
+        "not-raw-logits",
         "model-differs",
         "no-evidence",
         "unreachable",

@@ -77,7 +77,7 @@ class Worker:
     Args:
         model: the GGUF file, or the first of its parts.
         threads: threads for evaluation; change no bit where the probe says invariant.
-        cache: folder in which probe results are kept, None to probe anew each time.
+        cache: folder in which probe results are kept; "" is the user's own, None to probe anew each time.
         progress: told how far hashing, probing, loading and evaluation are.
         stall: seconds without any sign after which the process is given up.
 
@@ -90,7 +90,7 @@ class Worker:
         model: str | PathLike[str],
         *,
         threads: int = 1,
-        cache: str | PathLike[str] | None = None,
+        cache: str | PathLike[str] | None = "",
         progress: Progress | None = None,
         stall: float = STALL,
     ) -> None:
@@ -99,7 +99,7 @@ class Worker:
         self.path = os.path.abspath(fspath(model))
         self.progress = progress
         self._threads = threads
-        self._cache = None if cache is None else os.path.abspath(fspath(cache))
+        self._cache = os.path.abspath(fspath(cache)) if cache else None if cache is None else ""
         self._stall = stall
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: Reader | None = None
@@ -296,6 +296,14 @@ class Worker:
 def _error(message: list[Value]) -> VerifiableError:
     kind = _KINDS.get(str(message[1]), EngineError)
     what, expected, found, hint = (None if value is None else str(value) for value in message[2:6])
+    if kind is MalformedError:  # what the worker parses itself is the auditor's own model file
+        return VerificationError(
+            f"the auditor's model file is not usable: {what}",
+            code="auditor-crashed",
+            expected=expected,
+            found=found,
+            hint=hint,
+        )
     return kind(str(what), expected=expected, found=found, hint=hint)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from verifiable.checks import OpenedTurn
 from verifiable.logits import Entries
 from verifiable.records import Turn
 from verifiable.sampling import SLACK, SamplingParams, acceptable, gumbel, sampling_key, survivors
@@ -158,3 +159,24 @@ def replay(turn: Turn, entries: Sequence[Entries], tokens: Sequence[int]) -> Fau
         guess="Text of another model, scored by this one; or another sampler.",
         details=details,
     )
+
+
+def replay_records(turn: OpenedTurn) -> Fault | None:
+    """Replay what an opened turn shows of its records: all of them, or single ones."""
+    shown = [turn.shown[seq] for seq in sorted(turn.shown)]
+    leaf = turn.span.turn
+    if len(shown) == turn.span.end.completion_count:
+        return replay(leaf, [token.entries for token in shown], [token.token for token in shown])
+    key = sampling_key(leaf.nonce, leaf.request_digest, leaf.turn)
+    for token in shown:
+        for wrong in departures([token.entries], [token.token], leaf.params, key, token.position):
+            return Fault(
+                "token-not-sampled",
+                "a token is not the one that its record and the nonce give",
+                token.position - leaf.prompt_count,
+                token.position,
+                expected="id " + " or ".join(map(str, wrong.expected)),
+                found=f"id {wrong.found}",
+                hint="Evidence of kind full shows whether it is the only one.",
+            )
+    return None

@@ -36,12 +36,6 @@ class TurnResult:
     differences: tuple[float, ...] = ()
 
 
-def replay_shown(turn: OpenedTurn) -> Fault | None:
-    """Sampler replay of a turn whose records are all shown; needs no model."""
-    shown = [turn.shown[seq] for seq in sorted(turn.shown)]
-    return replay(turn.span.turn, [token.entries for token in shown], [token.token for token in shown])
-
-
 def audit_turn(
     session: OpenedSession,
     turn: OpenedTurn,
@@ -120,7 +114,7 @@ def _check_prompt(turn: OpenedTurn, worker: Worker) -> tuple[list[int], Fault | 
         expected=f"{len(prompt)} tokens, sha256 {digest.hex()}",
         found=f"{leaf.prompt_count} tokens, sha256 {leaf.prompt_digest.hex()}",
         hint="The request's messages, put through the model's own chat template, give other token ids.",
-        guess="A system prompt was added." if leaf.prompt_count > len(prompt) else "The prompt was cut or changed.",
+        guess="A system prompt was added or replaced, or the conversation was cut.",
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from verifiable import encoding
 from verifiable.encoding import Value
 from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError
+from verifiable.llama import probe_cache
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.gguf import inspect
 from verifiable.llama.identity import identify
@@ -81,7 +82,8 @@ class Session:
         """Run the numerics probe. `do_identify` has read the same file before."""
         chosen = settings_from_cbor(settings)
         model = self._load(path, chosen)
-        result = probe(path, chosen, self._progress("probing"), cache, model=model, identity=self._identity)
+        folder = probe_cache.default_folder() if cache == "" else cache
+        result = probe(path, chosen, self._progress("probing"), folder, model=model, identity=self._identity)
         return [result.invariant, result.fingerprint, list(result.build)]
 
     def do_load(self, path: str, settings: Value) -> Value:

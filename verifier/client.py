@@ -1,0 +1,229 @@
+"""The auditor's HTTP client of a provider's proof API. The provider is the adversary here.
+
+Every answer is held to a size and to a time, redirects are not followed, nothing is decompressed, and what comes back
+is parsed strictly. A provider that cannot be reached, or does not hand over what it should, is a VerificationError
+with code `unreachable` or `no-evidence`: nothing is proven by it, and it does not count as a pass.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from verifiable.errors import MalformedError, PolicyError, VerificationError
+
+MAX_MANIFEST = 1 << 20
+MAX_RECEIPT = 1 << 20
+MAX_LISTING = 4 << 20
+MAX_EVIDENCE = 64 << 20
+"""Bytes of an answer. Evidence of kind tokens takes some three bytes a token, of kind full some 450."""
+MAX_PAGES = 1000
+PAGE = 1000
+CONNECT_SECONDS = 10.0
+QUIET_SECONDS = 30.0
+TOTAL_SECONDS = 300.0
+"""A whole answer: a provider that sends a byte every few seconds does not hold an auditor for ever."""
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A session in the provider's public list: its id, the size of its log, when it was opened (ms), its signed head."""
+
+    session: bytes
+    size: int
+    opened: int
+    head: bytes
+
+
+class Client:
+    """Reads manifests, sessions, receipts and evidence from a provider.
+
+    Args:
+        base: the provider's URL, with or without a final /v1.
+        auditor_key: a key that the operator issued; opens every session's evidence.
+        capability: a session's read capability (32 bytes), as a receipt holds it.
+
+    Raises:
+        PolicyError: `base` is no http or https URL.
+    """
+
+    def __init__(self, base: str, *, auditor_key: str | None = None, capability: bytes | None = None) -> None:
+        parts = urlsplit(base)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise PolicyError("the provider's address", expected="http://HOST or https://HOST", found=base)
+        if parts.username is not None or parts.password is not None:
+            raise PolicyError("the provider's address", expected="no user name or password in it", found=parts.hostname)
+        self.base = base.rstrip("/").removesuffix("/v1")
+        self._headers = {"Accept-Encoding": "identity", "User-Agent": "verifiable-audit"}
+        if auditor_key is not None:
+            self._headers["Authorization"] = f"Bearer {auditor_key}"
+        self.capability = capability
+        self._http = httpx.Client(
+            follow_redirects=False,
+            timeout=httpx.Timeout(QUIET_SECONDS, connect=CONNECT_SECONDS),
+            trust_env=parts.hostname not in _LOOPBACK,  # no proxy between two processes of one machine
+        )
+
+    def manifest(self) -> bytes:
+        """The provider's current manifest, signed; not checked here."""
+        return self._get("/v1/manifest", MAX_MANIFEST)
+
+    def sessions(self, most: int) -> list[Listed]:
+        """The newest sessions, at most `most`. Raises MalformedError where the list is not well formed."""
+        found: list[Listed] = []
+        seen: set[bytes] = set()
+        before: str | None = None
+        for _ in range(MAX_PAGES):
+            query = {"limit": str(min(PAGE, most))} | ({} if before is None else {"before": before})
+            page = _object(self._get("/v1/sessions", MAX_LISTING, query))
+            for entry in _list(page.get("sessions"), "sessions"):
+                listed = _listed(entry)
+                if listed.session in seen:
+                    raise MalformedError("list of sessions", expected="each session once", found=listed.session)
+                seen.add(listed.session)
+                found.append(listed)
+                if len(found) >= most:
+                    return found
+            following = page.get("next")
+            if following is None:
+                return found
+            if not isinstance(following, str) or len(following) > 256 or following == before:
+                raise MalformedError("list of sessions: next", expected="a new cursor or null", found=str(following))
+            before = following
+        return found
+
+    def receipt(self, session: bytes) -> bytes:
+        """The newest receipt of a session."""
+        return self._get(f"/v1/sessions/{session.hex()}/receipt", MAX_RECEIPT)
+
+    def evidence(
+        self, session: bytes, kind: str = "tokens", turns: Sequence[int] | None = None, size: int | None = None
+    ) -> bytes:
+        """Evidence of kind `tokens` or `full`, of some turns or all, under the head of `size` leaves or the newest."""
+        query = {"kind": kind}
+        if turns is not None:
+            query["turns"] = ",".join(map(str, turns))
+        if size is not None:
+            query["size"] = str(size)
+        return self._get(f"/v1/sessions/{session.hex()}/evidence", MAX_EVIDENCE, query)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _get(self, path: str, limit: int, query: Mapping[str, str] | None = None) -> bytes:
+        headers = dict(self._headers)
+        if self.capability is not None:
+            headers["X-Verifiable-Capability"] = self.capability.hex()
+        deadline = time.monotonic() + TOTAL_SECONDS
+        try:
+            with self._http.stream("GET", self.base + path, params=query, headers=headers) as response:
+                _check_status(response, path)
+                return _body(response, path, limit, deadline)
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise _unreachable(f"no answer from the provider for {path}", "an answer", reason) from error
+        except (httpx.InvalidURL, UnicodeError) as error:
+            raise PolicyError("the provider's address", found=str(error)) from error
+
+
+def _check_status(response: httpx.Response, path: str) -> None:
+    status = response.status_code
+    if status == 200:
+        return
+    if status in (401, 403, 404):
+        raise VerificationError(
+            f"the provider does not hand over {path}",
+            code="no-evidence",
+            expected="200",
+            found=str(status),
+            hint="An unknown session and a missing right look alike: check the capability or the auditor key.",
+        )
+    if 300 <= status < 400:
+        raise _unreachable(f"the provider sends {path} elsewhere", "no redirect", str(status))
+    raise _unreachable(f"the provider refuses {path}", "200", str(status))
+
+
+def _body(response: httpx.Response, path: str, limit: int, deadline: float) -> bytes:
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise _unreachable(
+            f"the provider's answer to {path} is compressed, unasked",
+            "no content encoding",
+            response.headers["content-encoding"][:40],
+        )
+    data = bytearray()
+    for chunk in response.iter_raw():
+        data += chunk
+        if len(data) > limit:
+            raise _unreachable(f"the provider's answer to {path} is too long", f"at most {limit:,} bytes", "more")
+        if time.monotonic() > deadline:
+            raise _unreachable(f"the provider's answer to {path} is too slow", f"{TOTAL_SECONDS:g} s", "more")
+    return bytes(data)
+
+
+def _unreachable(what: str, expected: str, found: str) -> VerificationError:
+    return VerificationError(
+        what,
+        code="unreachable",
+        expected=expected,
+        found=found,
+        hint="Nothing is proven by this, but evidence that is not given counts against a provider.",
+    )
+
+
+def _object(data: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError("the provider's list of sessions", expected="JSON", found=str(error)) from error
+    if not isinstance(value, dict):
+        raise MalformedError("the provider's list of sessions", expected="an object", found=type(value).__name__)
+    return value
+
+
+def _list(value: object, what: str) -> list[Any]:
+    if not isinstance(value, list) or len(value) > PAGE:
+        raise MalformedError(what, expected=f"a list of at most {PAGE}", found=type(value).__name__)
+    return value
+
+
+def _listed(entry: object) -> Listed:
+    if not isinstance(entry, dict):
+        raise MalformedError("listed session", expected="an object", found=type(entry).__name__)
+    identifier, head = entry.get("id"), entry.get("head")
+    if not isinstance(identifier, str) or not _ID.fullmatch(identifier):
+        raise MalformedError("listed session: id", expected="32 hexadecimal digits", found=str(identifier)[:80])
+    if not isinstance(head, str) or len(head) > 1 << 16:
+        raise MalformedError("listed session: head", expected="base64url", found=type(head).__name__)
+    try:
+        raw = base64.b64decode(head + "=" * (-len(head) % 4), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        raise MalformedError("listed session: head", expected="base64url", found=head[:80]) from None
+    return Listed(bytes.fromhex(identifier), _count(entry, "size"), _count(entry, "opened"), raw)
+
+
+def _count(entry: Mapping[str, Any], name: str) -> int:
+    value = entry.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise MalformedError(f"listed session: {name}", expected="a whole number", found=str(value)[:80])
+    return value

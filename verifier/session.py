@@ -1,0 +1,290 @@
+"""The audit of one session's evidence: every check of spec/protocol.md in its order, cheapest first, to one verdict.
+
+`audit` is a function of its arguments: evidence, model and keys in, verdict out. What the evidence says never raises:
+whatever is wrong with it, or with running the model over it, is in the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from os import PathLike
+
+from verifiable.checks import OpenedSession, OpenedTurn, check_evidence, check_receipt, check_text
+from verifiable.errors import PolicyError, VerifiableError, VerificationError
+from verifiable.evidence import Evidence, Kind
+from verifiable.keys import PublicKey
+from verifiable.manifest import RAW_LOGITS, Manifest, ModelIdentity
+from verifiable.receipt import Receipt
+from verifiable.verdict import Check, Status, Verdict
+from verifier.fault import Fault
+from verifier.rebuild import Bound, check_same_history
+from verifier.reexecute import Progress, Worker
+from verifier.replay import replay_records
+from verifier.scope import describe, not_shown
+from verifier.turn import UNCHECKED, TurnResult, audit_turn
+
+FetchFull = Callable[[int], bytes]
+"""Gets the evidence of kind `full` of a turn from the provider, encoded; raises a VerifiableError where it can't."""
+
+
+def audit(
+    evidence: Evidence | bytes,
+    model: str | PathLike[str] | Worker,
+    trust: Sequence[PublicKey],
+    *,
+    receipt: Receipt | None = None,
+    text: str | None = None,
+    fetch_full: FetchFull | None = None,
+    progress: Progress | None = None,
+    threads: int = 1,
+) -> Verdict:
+    """Re-execute a session's opened turns and compare every bit with what the provider committed to.
+
+    Args:
+        evidence: what the provider, or the holder of a receipt, handed over.
+        model: the GGUF file, or a `Worker` that has it (to audit many sessions with one load).
+        trust: the provider keys that may have signed the manifest; never taken from the evidence.
+        receipt: the client's receipt of the same session: its head must tell the same history.
+        text: the answer as the client has it, to the receipt's turn or, without a receipt, to the last turn opened.
+        fetch_full: asks for all records after a difference was found, so that the verdict can name the first.
+        progress, threads: for the worker, when `model` is a path.
+
+    Raises:
+        PolicyError: no key to trust.
+        ModuleNotFoundError: the extra `llama` is not installed.
+    """
+    if not trust:
+        raise PolicyError("no key to trust", hint="Get the provider's public key by a way that you trust.")
+    with ExitStack() as stack:
+        worker = (
+            model
+            if isinstance(model, Worker)
+            else stack.enter_context(Worker(model, threads=threads, progress=progress))
+        )
+        return _Audit(worker, tuple(trust), receipt, text, fetch_full).run(evidence)
+
+
+class _Audit:
+    """One audit on its way: what was checked so far, and the verdict that follows when something ends it."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        trust: tuple[PublicKey, ...],
+        receipt: Receipt | None,
+        text: str | None,
+        fetch_full: FetchFull | None,
+    ) -> None:
+        self.worker = worker
+        self.trust = trust
+        self.receipt = receipt
+        self.text = text
+        self.fetch_full = fetch_full
+        self.checks: list[Check] = []
+        self.session: OpenedSession | None = None
+        self.turns: tuple[OpenedTurn, ...] = ()
+        self.results: list[TurnResult] = []
+        self.doing = "Evidence file"
+
+    def run(self, evidence: Evidence | bytes) -> Verdict:
+        try:
+            parsed = Evidence.parse(evidence) if isinstance(evidence, bytes) else evidence
+            self.doing = "Signatures, log and structure"
+            session, turns = check_evidence(parsed, self.trust)
+            self.session, self.turns = session, turns
+            self._passed(
+                f"signed by {session.manifest.provider}; {session.head.size} leaves give the signed root; requests, "
+                "parameters and nonces are what was asked"
+            )
+            bounds = [Bound.of(parsed.opening, session.head.size, session.head.root), *self._other_bounds(session)]
+            if self.receipt is not None:
+                check_same_history(bounds[0], bounds[1])
+                self._passed(f"the client's receipt ({bounds[1].size} leaves) tells the same history")
+            self._check_text(session)
+            fault = self._replay_shown() or self._check_machine(session.manifest)
+            if fault is None and any(turn.whole for turn in turns):
+                fault = self._reexecute(session, bounds)
+            return self._verdict(fault)
+        except VerifiableError as error:
+            return self._verdict(Fault.of(error))
+
+    def _other_bounds(self, session: OpenedSession) -> list[Bound]:
+        if self.receipt is None:
+            return []
+        self.doing = "Receipt"
+        held = check_receipt(self.receipt, self.trust)
+        if held.head.session != session.head.session:
+            raise VerificationError(
+                "the receipt is of another session",
+                code="session-differs",
+                expected=session.head.session.hex(),
+                found=held.head.session.hex(),
+                hint="Audit the evidence of the receipt's own session.",
+            )
+        return [Bound.of(self.receipt.opening, held.head.size, held.head.root)]
+
+    def _check_text(self, session: OpenedSession) -> None:
+        if self.text is None:
+            return
+        self.doing = "Text as received"
+        opened = [turn.span.turn.turn for turn in self.turns]
+        number = self.receipt.turn if self.receipt is not None else max(opened, default=0)
+        check_text(session, number, self.text)
+        self._passed(f"the text you have is the text that was committed in turn {number}")
+
+    def _replay_shown(self) -> Fault | None:
+        """The draws of the records that the evidence shows: cheaper than the model, so before it."""
+        shown = sum(len(turn.shown) for turn in self.turns)
+        if not shown:
+            return None
+        self.doing = "Sampler replay of the records shown"
+        for turn in self.turns:
+            fault = replay_records(turn)
+            if fault is not None:
+                self._keep(turn, fault)
+                return fault
+        self._passed(f"{shown} tokens follow from their records and the turn's key")
+        return None
+
+    def _check_machine(self, manifest: Manifest) -> Fault | None:
+        """Whether this model on this machine gives the provider's bits."""
+        self.doing = "Model file"
+        identity = self.worker.identity()
+        fault = _compare_models(manifest.model, identity)
+        if fault is not None:
+            return fault
+        self._passed(f"{identity.files[0].name} has the committed hash, tokenizer and template")
+        self.doing = "Numerics"
+        runtime = manifest.runtime
+        if manifest.value_kind != RAW_LOGITS:
+            return Fault(
+                "not-raw-logits",
+                "the provider commits to log-probabilities, which can't be compared bit for bit",
+                hint="Such sessions need the statistical audit.",
+            )
+        if not runtime.invariant:
+            return Fault(
+                "not-invariant",
+                "the manifest says that the provider's logits depend on how requests are batched",
+                expected="a manifest whose numerics probe found batch invariance",
+                found=f"KV {runtime.type_k}/{runtime.type_v}, repack {runtime.repack}, tiled {runtime.tiled}",
+                hint="Exact audit is impossible; ask the provider for batch-invariant settings.",
+            )
+        probed = self.worker.probe(runtime)
+        if not probed.invariant:
+            return Fault(
+                "not-invariant",
+                "on this machine the logits depend on how the work is batched",
+                expected="a numerics probe that finds invariance, as the provider's did",
+                found=f"build {probed.build[0]}" if probed.build else "another build",
+                hint="Audit on a machine with the provider's build of llama.cpp.",
+            )
+        if probed.fingerprint != runtime.fingerprint:
+            return Fault(
+                "fingerprint-differs",
+                "this machine computes other bits than the provider's, also for an honest provider",
+                expected=f"{runtime.fingerprint.hex()} ({runtime.build})",
+                found=f"{probed.fingerprint.hex()} ({probed.build[0] if probed.build else 'unknown build'})",
+                hint="Audit on the same class of machine and the same build of llama.cpp, or statistically.",
+            )
+        self._passed(f"this machine's fingerprint {probed.fingerprint.hex()[:16]}… is the provider's: exact audit")
+        return None
+
+    def _reexecute(self, session: OpenedSession, bounds: list[Bound]) -> Fault | None:
+        self.doing = "Re-execution"
+        _, ends = self.worker.load(session.manifest.runtime)
+        show = None if self.fetch_full is None else self._fetch(self.fetch_full, session, bounds[0])
+        for turn in self.turns:
+            if not turn.whole:
+                continue
+            result = audit_turn(session, turn, bounds, self.worker, ends, show)
+            self.results.append(result)
+            if result.fault is not None:
+                return result.fault
+        done = [result for result in self.results if result.checked]
+        tokens = sum(result.checked for result in done)
+        self._passed(f"{tokens} tokens of {len(done)} turn{'s' if len(done) != 1 else ''}: every committed logit has the same bits here")
+        self.checks.append(Check("Sampler replay", True, f"{tokens} tokens follow from their records and the nonce"))
+        return None
+
+    def _fetch(
+        self, fetch_full: FetchFull, session: OpenedSession, bound: Bound
+    ) -> Callable[[int], OpenedTurn]:
+        def show(number: int) -> OpenedTurn:
+            evidence = Evidence.parse(fetch_full(number))
+            found, turns = check_evidence(evidence, self.trust)
+            turn = next((turn for turn in turns if turn.span.turn.turn == number), None)
+            if evidence.kind is not Kind.FULL or turn is None or found.head.session != session.head.session:
+                raise VerificationError("the provider sent other evidence than was asked for", code="no-evidence")
+            check_same_history(bound, Bound.of(evidence.opening, found.head.size, found.head.root))
+            return turn
+
+        return show
+
+    def _passed(self, detail: str) -> None:
+        self.checks.append(Check(self.doing, True, detail))
+
+    def _keep(self, turn: OpenedTurn, fault: Fault) -> None:
+        leaf, count = turn.span.turn, turn.span.end.completion_count
+        self.results.append(TurnResult(leaf.turn, leaf.prompt_count, count, 0, UNCHECKED * count, fault))
+
+    def _verdict(self, fault: Fault | None) -> Verdict:
+        checked = sum(result.checked for result in self.results)
+        total = 0 if self.session is None else sum(turn.span.end.completion_count for turn in self.turns)
+        session = None if self.session is None else self.session.head.session.hex()
+        if fault is None and not checked:
+            fault = Fault(
+                "nothing-checked",
+                "no token was recomputed",
+                expected="a whole turn with at least one token",
+                found="records without the tokens before them" if total else "no tokens",
+                hint="Ask for evidence of kind tokens or full.",
+            )
+        notes = () if self.session is None else not_shown(self.session, self.turns, self.results, self.receipt)
+        if fault is None:
+            return Verdict(
+                Status.EXACT,
+                f"{checked} of {total} tokens recomputed: every committed logit has the same bits here, and every "
+                "token is the one that its record and the nonce give",
+                session=session,
+                checks=tuple(self.checks),
+                not_shown=notes,
+                tokens_checked=checked,
+                tokens_total=total,
+                details=describe(self.session, self.turns, self.results),
+            )
+        self.checks.append(Check(self.doing, False if fault.proven else None, fault.what))
+        failed = next((result.turn for result in self.results if result.fault is not None), None)
+        return fault.verdict(
+            failed,
+            session=session,
+            checks=tuple(self.checks),
+            not_shown=notes,
+            tokens_checked=checked,
+            tokens_total=total,
+            details={**describe(self.session, self.turns, self.results), "fault": fault.details},
+        )
+
+
+def _compare_models(committed: ModelIdentity, mine: ModelIdentity) -> Fault | None:
+    wanted = [(file.sha256, file.size) for file in committed.files]
+    if wanted != [(file.sha256, file.size) for file in mine.files]:
+        return Fault(
+            "model-differs",
+            "your model file is not the one that the provider committed to",
+            expected=f"{committed.files[0].name}, sha256 {committed.files[0].sha256.hex()}",
+            found=f"{mine.files[0].name}, sha256 {mine.files[0].sha256.hex()}",
+            hint="Nothing is proven by this. Fetch the file with the committed hash, or ask why another was named.",
+        )
+    for name in ("vocabulary", "tokenizer_digest", "template_digest"):
+        theirs, here = getattr(committed, name), getattr(mine, name)
+        if theirs != here:
+            return Fault(
+                "identity-differs",
+                f"the manifest states another {name.replace('_', ' ')} than the file that it names has",
+                expected=here.hex() if isinstance(here, bytes) else str(here),
+                found=theirs.hex() if isinstance(theirs, bytes) else str(theirs),
+                hint="The manifest contradicts its own model file.",
+            )
+    return None
