@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verifier.session import audit as audit
     from verifier.client import Client as Client
     from verifier.reexecute import Worker as Worker
+    from verifier.session import audit as audit
 
 _HOME = {"Client": "verifier.client", "Worker": "verifier.reexecute", "audit": "verifier.session"}
 """Public name -> the module that defines it."""

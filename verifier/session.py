@@ -204,7 +204,8 @@ class _Audit:
                 return result.fault
         done = [result for result in self.results if result.checked]
         tokens = sum(result.checked for result in done)
-        self._passed(f"{tokens} tokens of {len(done)} turn{'s' if len(done) != 1 else ''}: every committed logit has the same bits here")
+        turns = f"{len(done)} turn{'s' if len(done) != 1 else ''}"
+        self._passed(f"{tokens} tokens of {turns}: every committed logit has the same bits here")
         self.checks.append(Check("Sampler replay", True, f"{tokens} tokens follow from their records and the nonce"))
         return None
 
