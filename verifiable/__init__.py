@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from verifiable.errors import (
         VerificationError as VerificationError,
     )
+    from verifiable.evidence import Evidence as Evidence
+    from verifiable.keys import PublicKey as PublicKey
+    from verifiable.offline import verify as verify
+    from verifiable.receipt import Receipt as Receipt
+    from verifiable.verdict import Verdict as Verdict
 
     __version__: str
 
@@ -38,6 +43,11 @@ _HOME = {
     "StoreError": "verifiable.errors",
     "VerifiableError": "verifiable.errors",
     "VerificationError": "verifiable.errors",
+    "Evidence": "verifiable.evidence",
+    "PublicKey": "verifiable.keys",
+    "Receipt": "verifiable.receipt",
+    "Verdict": "verifiable.verdict",
+    "verify": "verifiable.offline",
 }
 """Public name -> the module that defines it."""
 

@@ -109,9 +109,10 @@ class Client:
             before = following
         return found
 
-    def receipt(self, session: bytes) -> bytes:
-        """The newest receipt of a session."""
-        return self._get(f"/v1/sessions/{session.hex()}/receipt", MAX_RECEIPT)
+    def receipt(self, session: bytes, size: int | None = None) -> bytes:
+        """The receipt of a session, under the head of `size` leaves or the newest."""
+        query = None if size is None else {"size": str(size)}
+        return self._get(f"/v1/sessions/{session.hex()}/receipt", MAX_RECEIPT, query)
 
     def evidence(
         self, session: bytes, kind: str = "tokens", turns: Sequence[int] | None = None, size: int | None = None

@@ -1,0 +1,145 @@
+"""Auditing a provider over HTTP: fetch its list, draw sessions, audit each, and put the verdicts together.
+
+Order matters: the list of signed heads is fetched first, the seed is drawn after it. What is then audited has to be
+what the list promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from verifiable.challenge import draw_sessions, draw_turns
+from verifiable.checks import check_evidence, check_receipt
+from verifiable.errors import VerifiableError, VerificationError
+from verifiable.evidence import Evidence
+from verifiable.head import verify_head
+from verifiable.keys import PublicKey
+from verifiable.receipt import Receipt
+from verifiable.verdict import Status, Verdict
+from verifier.client import Client, Listed
+from verifier.fault import Fault
+from verifier.outcome import Draw
+from verifier.reexecute import Worker
+from verifier.session import audit
+
+MAX_SESSIONS = 100_000
+"""The newest sessions of a provider that the lottery is held over."""
+
+
+@dataclass(slots=True)
+class Auditor:
+    """What one run of the auditor uses throughout.
+
+    `folder` takes the evidence of sessions that failed, and with `keep_all` that of every session; `saved` names the
+    files written so far.
+    """
+
+    worker: Worker
+    trust: Sequence[PublicKey]
+    folder: Path
+    keep_all: bool = False
+    saved: list[str] = field(default_factory=list)
+
+    def keep(self, name: str, data: bytes) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / name
+        path.write_bytes(data)
+        self.saved.append(str(path))
+
+
+def audit_session(
+    auditor: Auditor,
+    client: Client,
+    session: bytes,
+    *,
+    listed: Listed | None = None,
+    receipt: Receipt | None = None,
+    size: int | None = None,
+    text: str | None = None,
+    turns: Sequence[int] | None = None,
+) -> Verdict:
+    """Fetch a session's evidence and audit it. A failed session's evidence is kept; see `Auditor.save`."""
+    size = listed.size if listed is not None else size
+    full: dict[int, bytes] = {}
+    try:
+        data = client.evidence(session, "tokens", turns, size)
+        if listed is not None:
+            check_promise(Evidence.parse(data), auditor.trust, listed)
+    except VerifiableError as error:
+        return Fault.of(error).verdict(session=session.hex())
+
+    def fetch_full(turn: int) -> bytes:
+        full[turn] = client.evidence(session, "full", [turn], size)
+        return full[turn]
+
+    verdict = audit(data, auditor.worker, auditor.trust, receipt=receipt, text=text, fetch_full=fetch_full)
+    if verdict.status is Status.FAILED or auditor.keep_all:
+        # With all records when they were needed: those show the difference by themselves.
+        name = session.hex()[:12]
+        auditor.keep(f"{name}.evidence", data)
+        for turn, records in full.items():
+            auditor.keep(f"{name}-turn{turn}-full.evidence", records)
+    return replace(verdict, session=verdict.session or session.hex())
+
+
+def check_promise(evidence: Evidence, trust: Sequence[PublicKey], listed: Listed) -> None:
+    """Raise VerificationError unless the evidence stands under the very head that the provider's list showed."""
+    opened, _ = check_evidence(evidence, trust)
+    promised = verify_head(listed.head, opened.manifest.session_keys)
+    given = (opened.head.session, opened.head.size)
+    if given != (listed.session, listed.size) or (promised.session, promised.size) != given:
+        raise VerificationError(
+            "the provider's list, its head and its evidence do not belong together",
+            code="list-differs",
+            expected=f"session {listed.session.hex()}, {listed.size} leaves",
+            found=f"head of {promised.session.hex()}, {promised.size}; evidence of {given[0].hex()}, {given[1]}",
+        )
+    if opened.head.root != promised.root:
+        raise VerificationError(
+            "the provider signed two histories of one session: in its list and in its evidence",
+            code="two-histories",
+            expected=promised.root.hex(),
+            found=opened.head.root.hex(),
+        )
+
+
+def audit_provider(
+    auditor: Auditor,
+    client: Client,
+    count: int,
+    seed: Callable[[], bytes],
+    turns: int | None = None,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[list[Verdict], Draw]:
+    """Draw `count` of the provider's sessions and audit them, with at most `turns` turns of each.
+
+    Args:
+        seed: called once, after the list was fetched; gives the challenge's seed.
+        report: told how many sessions are done.
+
+    Raises:
+        VerificationError: the list cannot be had (`unreachable`).
+        MalformedError: the list is not well formed.
+    """
+    listed = {entry.session: entry for entry in client.sessions(MAX_SESSIONS)}
+    drawn_with = seed()
+    chosen = draw_sessions(drawn_with, listed, count)
+    verdicts = []
+    for done, session in enumerate(chosen):
+        report(done, len(chosen))
+        try:
+            picked = None if turns is None else pick_turns(auditor, client, listed[session], drawn_with, turns)
+        except VerifiableError as error:
+            verdicts.append(Fault.of(error).verdict(session=session.hex()))
+            continue
+        verdicts.append(audit_session(auditor, client, session, listed=listed[session], turns=picked))
+    report(len(chosen), len(chosen))
+    return verdicts, Draw(drawn_with, len(listed), len(chosen), turns)
+
+
+def pick_turns(auditor: Auditor, client: Client, listed: Listed, seed: bytes, count: int) -> list[int]:
+    """Draw `count` turns of a session; its receipt tells how many there are."""
+    receipt = Receipt.parse(client.receipt(listed.session, listed.size))
+    return draw_turns(seed, listed.session, len(check_receipt(receipt, auditor.trust).spans), count)
