@@ -107,8 +107,9 @@ def open_checkpoint(
             "checkpoint of another log", code="wrong-origin", expected=log.name, found=checkpoint.origin
         )
     seen = {(signature.name, signature.key_id) for signature in opened.verified}
-    names = tuple(key.name for key in witness_keys if (key.name, key.key_id) in seen)
-    if len(set(names)) < quorum:
+    # By name: one witness that changed its key, or has one of each kind, counts once.
+    names = tuple(dict.fromkeys(key.name for key in witness_keys if (key.name, key.key_id) in seen))
+    if len(names) < quorum:
         raise VerificationError(
             "checkpoint is cosigned by too few witnesses",
             code="too-few-witnesses",

@@ -128,12 +128,12 @@ class Note:
             selector = (signature.name, signature.key_id)
             if selector not in known:
                 unverified[signature] = None
-            elif selector not in verified:  # one key's second signature says nothing new
+            else:
                 if len(known[selector]) > 1:
                     # Four bytes can collide by design; two trusted keys that do would make the note ambiguous.
                     raise MalformedError("trusted note keys", expected="distinct names or IDs", found=signature.name)
                 known[selector][0].verify_note(self.text, signature.signature)
-                verified[selector] = signature
+                verified.setdefault(selector, signature)  # a key's second signature says nothing new
         if not verified:
             raise VerificationError(
                 "note is not signed by a key that you trust",

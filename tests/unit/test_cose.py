@@ -98,3 +98,24 @@ def test_two_spellings_of_a_signed_header():
     signature = KEY.sign(cose.to_be_signed(header, b"payload"))
     with pytest.raises(MalformedError, match="bytewise order"):
         cose.verify1(encode(Tagged(18, [header, {}, b"payload", signature])), [KEY.public], TYP)
+
+
+@pytest.mark.parametrize(
+    ("protected", "unprotected", "why"),
+    [
+        ({1: -19, 2: [16]}, {}, "critical"),
+        ({1: -19}, {2: [16]}, "critical"),
+        ({1: -19, 4: b"1"}, {4: b"1"}, "both buckets"),
+        ({}, {1: -19}, "empty protected"),
+    ],
+)
+def test_headers_that_no_profile_may_have(protected, unprotected, why: str):
+    """`parse` is for other people's envelopes too, whose headers are not listed here."""
+    with pytest.raises(MalformedError, match=why):
+        cose.parse(envelope(protected, unprotected))
+
+
+def test_other_headers_are_parsed():
+    parsed = cose.parse(envelope({1: -19, 99: "x"}, {100: 1}, attached=False))
+    assert (parsed.protected, parsed.unprotected, parsed.payload) == ({1: -19, 99: "x"}, {100: 1}, None)
+    assert cose.parse(encode(Tagged(18, [b"", {}, b"", b""]))).protected == {}

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from verifiable import encoding
-from verifiable.encoding import Limits, Tagged, decode, encode
+from verifiable.encoding import Encodable, Limits, Tagged, decode, encode
 from verifiable.errors import MalformedError
 
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_encoded(value):
 
 
 def test_encoding_what_contains_itself():
-    value: list[object] = []
+    value: list[Encodable] = []
     value.append(value)
     with pytest.raises(MalformedError, match="nested too deeply"):
         encode(value)

@@ -86,7 +86,7 @@ def test_text_forms_come_back():
         lambda text: " " + text,
         lambda text: text.replace("+A", "+B", 1),
         lambda text: text.rstrip("="),
-        lambda text: text.upper(),
+        lambda text: "+".join(part.upper() if len(part) == 8 else part for part in text.split("+")),
         lambda text: text.replace("example.com", "example.org"),
         lambda text: text.replace("example.com", "exa mple.com"),
         lambda text: "+" + text,

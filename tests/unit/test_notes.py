@@ -53,6 +53,23 @@ class TestNote:
         verifiers = [Ed25519Verifier(LOG.public), Ed25519Verifier(OTHER.public)]
         assert code_of(open_note, note, verifiers) == "bad-signature"
 
+    def test_a_second_signature_of_one_key(self):
+        line = sign_text("x\n", LOG)
+        verifiers = [Ed25519Verifier(LOG.public)]
+        opened = open_note(Note("x\n", (line, line)).format(), verifiers)
+        assert (opened.verified, opened.unverified) == ((line,), ())
+        forged = Signature(line.name, line.key_id, bytes(64))
+        for lines in ((line, forged), (forged, line)):
+            assert code_of(open_note, Note("x\n", lines).format(), verifiers) == "bad-signature"
+
+    def test_trusted_keys_that_cannot_be_told_apart(self):
+        class Collision(Ed25519Verifier):
+            key_id = sign_text("x\n", LOG).key_id
+
+        collision = Collision(PublicKey(LOG.name, OTHER.public.raw))
+        with pytest.raises(MalformedError, match="trusted note keys"):
+            open_note(sign_note("x\n", LOG), [Ed25519Verifier(LOG.public), collision])
+
     def test_the_same_name_or_id_alone_is_another_key(self):
         line = sign_text("x\n", LOG)
         for stranger in (
@@ -150,6 +167,14 @@ class TestCheckpoint:
         assert code_of(open_checkpoint, note.format(), LOG.public, keys, quorum=2) == "too-few-witnesses"
         # One witness listed twice is one witness.
         assert code_of(open_checkpoint, note.format(), LOG.public, keys[:1], quorum=2) == "too-few-witnesses"
+
+    def test_two_keys_of_one_witness_are_one_witness(self):
+        second = PrivateKey(WITNESS.name, bytes(31) + b"\3")
+        lines = [cosign(head(5).text(), key, TIME) for key in (WITNESS, second)]
+        note = Note.parse(sign_checkpoint(head(5), LOG)).add(*lines).format()
+        keys = [witness_key(key.public) for key in (WITNESS, second)]
+        assert open_checkpoint(note, LOG.public, keys, quorum=1).witnesses == (WITNESS.name,)
+        assert code_of(open_checkpoint, note, LOG.public, keys, quorum=2) == "too-few-witnesses"
 
     def test_cosignatures_alone_are_no_checkpoint(self):
         note = Note(head(5).text(), (cosign(head(5).text(), WITNESS, TIME),)).format()

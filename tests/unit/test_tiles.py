@@ -110,3 +110,13 @@ def test_bundles():
     for damaged, width in ((data, 2), (data, 4), (data[:-1], 3), (data + b"\0", 3), (data + b"\0\0", 3), (b"\0", 1)):
         with pytest.raises(MalformedError, match="bundle"):
             tiles.decode_bundle(damaged, width)
+
+
+def test_a_subtree_that_is_not_complete():
+    tree = Tree.from_leaves(leaf_hash(bytes([index])) for index in range(5))
+    (tile,) = tiles.tiles_for(5)
+    node = tiles.tile_node(5, {tile: tiles.build_tile(tile, tree.node)}.__getitem__)
+    assert node(2, 0) == tree.node(2, 0)
+    for height, index in ((1, 2), (2, 1), (3, 0), (8, 0)):
+        with pytest.raises(MalformedError):
+            node(height, index)
