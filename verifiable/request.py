@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ MAX_STOPS = 16
 MAX_STOP_CHARS = 256
 MAX_LOGPROBS = 20
 """OpenAI's bound for `top_logprobs`."""
+MAX_DEPTH = 64
+"""Most levels of arrays and objects in a body, itself included; the same for everybody, whatever their JSON parser."""
+MAX_EXACT = 2**53 - 1
+"""Largest magnitude of a whole number. RFC 8785 writes 1e20 as digits, and past this not every reader has them all."""
 
 _SAMPLING = ("temperature", "top_p", "min_p", "top_k", "seed", "max_tokens", "stop")
 _COMMON = {*_SAMPLING, "model", "stream", "stream_options", "n", "user", "metadata", "store", "logprobs", "verifiable"}
@@ -140,6 +145,7 @@ def parse_canonical(data: bytes) -> Request:
 
 
 def _parse(path: str, body: dict[str, Any]) -> Request:
+    _check_values(body)
     for name, value in body.items():
         _check_known(path, name, value)
     try:
@@ -176,6 +182,22 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         session=_session(extra.get("session")),
         commitments=_choice(extra, "commitments", ("receipt", "none")) != "none",
     )
+
+
+def _check_values(body: object) -> None:
+    """Refuse what has no canonical form, or one that not every reader reads back."""
+    open_values = [(body, 1)]
+    while open_values:
+        value, depth = open_values.pop()
+        if isinstance(value, (int, float)):
+            whole = isinstance(value, int) or not math.isfinite(value) or value.is_integer()
+            if whole and not -MAX_EXACT <= value <= MAX_EXACT:
+                raise PolicyError("a number in the request", expected=f"at most {MAX_EXACT} if whole", found=value)
+        elif isinstance(value, (dict, list)):
+            if depth > MAX_DEPTH:
+                raise PolicyError("the request is nested too deeply", expected=f"at most {MAX_DEPTH} levels")
+            inner = value.values() if isinstance(value, dict) else value
+            open_values += [(item, depth + 1) for item in inner]
 
 
 def _check_known(path: str, name: str, value: object) -> None:
