@@ -7,16 +7,24 @@ files from strangers belong into a process of their own all the same.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from verifiable.errors import MalformedError
-from verifiable.llama.gguf_types import I32, STRING, TYPE_NAMES, U16, U32, Field, GGUFInfo
+from verifiable.llama.gguf_types import F32, I32, STRING, TYPE_NAMES, U16, U32, Field, GGUFInfo, TensorInfo
 
 TOKENS: Final = "tokenizer.ggml.tokens"
 MAX_LAYERS: Final = 512  # LLAMA_MAX_LAYERS in llama-hparams.h
 MAX_EXPERTS: Final = 1024  # LLAMA_MAX_EXPERTS in llama-hparams.h
 MAX_TOKENS: Final = 2**24
 """More than ten times the largest vocabulary in use."""
+NOT_WEIGHTS: Final = frozenset(("I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"))
+"""Types without a product kernel: `type_traits_cpu` in ggml-cpu.c has no function there, and it is called unseen."""
+_TABLE: Final = "ffn_gate_tid2eid"
+"""The one kind of tensor in use (deepseek4) that holds integers: a table, never multiplied."""
+_ELEMENTWISE: Final = ("ssm_a", "ssm_conv1d", "ssm_d")
+"""Matrices that kernels read as float32 without asking (ssm_conv and ssm_scan in ggml-cpu/ops.cpp)."""
+_FLOAT: Final = 0  # GGML_TYPE_F32
 ROPE_SCALINGS: Final = ("none", "linear", "yarn", "longrope")  # LLAMA_ROPE_SCALING_TYPES in llama-model.cpp
 
 
@@ -39,6 +47,8 @@ def check(info: GGUFInfo, tokens: list[bytes], name: str) -> None:
         MalformedError: naming the entry, what it should be and what it is.
     """
     rules = _Rules(info, name)
+    for tensor in info.tensors:
+        rules.tensor(tensor)
     if rules.number("split.no", U16, 0, 2**16 - 1, default=0) > 0:
         return  # a later part has tensors only; the first part speaks for all
     rules.layers()
@@ -68,6 +78,18 @@ class _Rules:
             raise self.fail(f"{key} is out of range", f"{low} to {high}", value)
         return value
 
+    def tensor(self, tensor: TensorInfo) -> None:
+        """Types that no kernel takes: the graph is built all the same, and computing it ends the process."""
+        parts = tensor.name.split(".")
+        if tensor.type_name in NOT_WEIGHTS and not (tensor.type_name == "I32" and _TABLE in parts):
+            raise self.fail(f"tensor '{tensor.name}' has a type for which there is no product", found=tensor.type_name)
+        vector = not tensor.dims or tensor.elements == tensor.dims[0]
+        # Converters keep vectors and norms in float32; binary-ops.cpp aborts on others. A router may have one row.
+        router = len(tensor.dims) > 1 and parts[-1] == "weight" and "norm" not in tensor.name
+        needs_float = (vector and not router) or any(part in _ELEMENTWISE for part in parts)
+        if needs_float and tensor.type != _FLOAT:
+            raise self.fail(f"tensor '{tensor.name}' has the wrong type", "F32", tensor.type_name)
+
     def layers(self) -> None:
         """llama_model_base::load_hparams in llama-model.cpp."""
         entry = self.get("general.architecture", STRING)
@@ -90,6 +112,13 @@ class _Rules:
         scaling = self.get(f"{architecture}.rope.scaling.type", STRING)
         if scaling is not None and scaling.value not in ROPE_SCALINGS:
             raise self.fail(f"{architecture}.rope.scaling.type is unknown", ", ".join(ROPE_SCALINGS), scaling.value)
+
+        for kind in ("layer_norm_rms_epsilon", "layer_norm_epsilon", "group_norm_epsilon"):
+            key = f"{architecture}.attention.{kind}"
+            epsilon = self.get(key, F32)
+            # ggml_compute_forward_rms_norm asserts that it is not negative, which NaN fails too.
+            if epsilon is not None and not (isinstance(epsilon.value, float) and 0 <= epsilon.value < math.inf):
+                raise self.fail(f"{key} is out of range", "a number from 0", epsilon.value)
 
     def _experts_used(self, key: str) -> int:
         entry = self.info.fields.get(key)
@@ -118,3 +147,8 @@ class _Rules:
             text = token.partition(b"\0")[0] or b"[EMPTY_%d]" % number
             if seen.setdefault(text, number) != number:
                 raise self.fail(f"tokens {seen[text]} and {number} are the same", "a text of its own for each", text)
+        if self.info.metadata.get("tokenizer.ggml.model") == "llama":
+            # llama_vocab::byte_to_token looks for these without asking, while it tokenises a text that needs them.
+            for byte in range(256):
+                if b"<0x%02X>" % byte not in seen and bytes([byte]) not in seen:
+                    raise self.fail("the vocabulary has no token for a byte", f"<0x{byte:02X}>")
