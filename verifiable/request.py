@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,8 +27,8 @@ MAX_LOGPROBS = 20
 """OpenAI's bound for `top_logprobs`."""
 MAX_DEPTH = 64
 """Most levels of arrays and objects in a body, itself included; the same for everybody, whatever their JSON parser."""
-MAX_EXACT = 2**53 - 1
-"""Largest magnitude of a whole number. RFC 8785 writes 1e20 as digits, and past this not every reader has them all."""
+MAX_NUMBER = 2**53 - 1
+"""Largest magnitude of a number. RFC 8785 writes 1e20 as digits, and past this not every reader has them all."""
 
 _SAMPLING = ("temperature", "top_p", "min_p", "top_k", "seed", "max_tokens", "stop")
 _COMMON = {*_SAMPLING, "model", "stream", "stream_options", "n", "user", "metadata", "store", "logprobs", "verifiable"}
@@ -190,9 +189,8 @@ def _check_values(body: object) -> None:
     while open_values:
         value, depth = open_values.pop()
         if isinstance(value, (int, float)):
-            whole = isinstance(value, int) or not math.isfinite(value) or value.is_integer()
-            if whole and not -MAX_EXACT <= value <= MAX_EXACT:
-                raise PolicyError("a number in the request", expected=f"at most {MAX_EXACT} if whole", found=value)
+            if not -MAX_NUMBER <= value <= MAX_NUMBER:
+                raise PolicyError("a number in the request", expected=f"a magnitude up to {MAX_NUMBER}", found=value)
         elif isinstance(value, (dict, list)):
             if depth > MAX_DEPTH:
                 raise PolicyError("the request is nested too deeply", expected=f"at most {MAX_DEPTH} levels")
