@@ -160,4 +160,3 @@ CHEATS = (
     Cheat("near-quantisation", NearQuantisation, "serves Q8_0 made from the promised Q4_1", "logits-differ"),
 )
 """The six of the demonstration, and the almost honest seventh."""
-

@@ -1,0 +1,75 @@
+"""What the benchmarks of the engine share: an engine on the small model, prompts, and timed rounds of answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from engine.engine import Engine, EngineSettings
+from engine.generation import Answer, QueueSink, collect
+from engine.scheduler import SchedulerSettings
+from fixtures import models
+from verifiable.llama.settings import RuntimeSettings
+from verifiable.request import CHAT, parse_body
+
+SUBJECTS = ("rivers", "bridges", "bread", "clocks", "winter", "maps", "glass", "sleep")
+
+
+@contextmanager
+def engine(slots: int, *, model: str = "smollm2", drafter: str = "none", n_ctx: int = 1024) -> Iterator[Engine]:
+    """An engine with its data in a folder that goes away; one thread, invariant settings."""
+    settings = EngineSettings(
+        runtime=RuntimeSettings(n_ctx=n_ctx, n_seq_max=slots),
+        scheduler=SchedulerSettings(slots=slots, queue=slots),
+        drafter=drafter,
+    )
+    with TemporaryDirectory() as folder, Engine(models.ensure(model), Path(folder), settings) as opened:
+        yield opened
+
+
+def ask(provider: Engine, count: int, max_tokens: int, fields: Mapping[str, Any]) -> tuple[list[Answer], float]:
+    """Ask `count` questions at once; returns the answers and the decoded tokens a second from first to last delta.
+
+    The time starts when the last prompt has been read, so that it is decoding that is measured.
+    """
+    sinks = []
+    for subject in SUBJECTS[:count]:
+        body = {
+            "messages": [{"role": "user", "content": f"Tell a long story about {subject}."}],
+            "max_tokens": max_tokens,
+            **fields,
+        }
+        sink = _TimedSink()
+        provider.submit(parse_body(CHAT, json.dumps(body).encode()), sink)
+        sinks.append(sink)
+    answers = [collect(sink) for sink in sinks]
+    start = max(sink.first for sink in sinks)
+    end = min(sink.last for sink in sinks)
+    tokens = sum(sum(start < at <= end for at in sink.times) for sink in sinks)
+    return answers, tokens / (end - start)
+
+
+class _TimedSink(QueueSink):
+    """Notes when each token came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+
+    def put(self, event: Any) -> None:
+        tokens = len(getattr(event, "tokens", ()))
+        self.times += [time.perf_counter()] * tokens
+        super().put(event)
+
+    @property
+    def first(self) -> float:
+        return self.times[0]
+
+    @property
+    def last(self) -> float:
+        return self.times[-1]

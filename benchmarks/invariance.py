@@ -1,0 +1,91 @@
+"""What batch invariance costs: prefill and decode under invariant settings against llama.cpp's defaults.
+
+Each setting runs in a process of its own (one of them is read when the library loads), in turn, with a fixed text; medians.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from benchmarks.measure import Figure, main
+from fixtures import models
+
+ROUNDS = 3
+PREFILL, DECODE = 512, 48
+SETTINGS = ("invariant", "stock")
+
+
+def run(model: str, kind: str) -> tuple[float, float]:
+    """Tokens a second of a prefill of 512 and of decoding after it, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.invariance", "--one", model, kind],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    prefill, decode = json.loads(done.stdout)
+    return prefill, decode
+
+
+def one(model: str, kind: str) -> tuple[float, float]:
+    from verifiable.llama import library
+    from verifiable.llama.settings import INVARIANT, STOCK
+
+    settings = replace({"invariant": INVARIANT, "stock": STOCK}[kind], n_ctx=1024, n_seq_max=1, n_batch=512)
+    library.load_library(settings.tiled)
+    from verifiable.llama.context import Batch, Context
+    from verifiable.llama.model import Model
+    from verifiable.llama.probe import probe_tokens
+
+    loaded = Model.load(models.ensure(model), repack=settings.repack)
+    context = Context(loaded, settings)
+    tokens, batch = probe_tokens(loaded)[: PREFILL + DECODE], Batch(PREFILL)
+    for at in range(8):  # warm: pages of the file, buffers
+        batch.clear()
+        batch.add(0, at, tokens[at], True)
+        context.decode(batch)
+    context.clear()
+    batch.clear()
+    for at in range(PREFILL):
+        batch.add(0, at, tokens[at], at == PREFILL - 1)
+    start = time.perf_counter()
+    context.decode(batch)[PREFILL - 1]
+    prefill = PREFILL / (time.perf_counter() - start)
+    taken = []
+    for at in range(PREFILL, PREFILL + DECODE):
+        batch.clear()
+        batch.add(0, at, tokens[at], True)
+        start = time.perf_counter()
+        context.decode(batch)[0]
+        taken.append(time.perf_counter() - start)
+    return prefill, 1 / statistics.median(taken)
+
+
+def measure() -> Sequence[Figure]:
+    figures = []
+    for model in ("smollm2", "gemma3"):
+        rates: dict[str, list[tuple[float, float]]] = {kind: [] for kind in SETTINGS}
+        for _ in range(ROUNDS):
+            for kind in SETTINGS:
+                rates[kind].append(run(model, kind))
+        for index, phase, goal in ((0, "prefill", 0.9), (1, "decode", 0.95)):
+            median = {kind: statistics.median(rate[index] for rate in rates[kind]) for kind in SETTINGS}
+            figures.append(Figure(f"{model} {phase}, invariant", median["invariant"], "tokens/s"))
+            ratio = median["invariant"] / median["stock"]
+            figures.append(Figure(f"{model} {phase}, invariant ÷ stock", ratio, "×", at_least=goal))
+    return figures
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(one(*sys.argv[2:4])))
+        sys.exit(0)
+    sys.exit(main(measure, "invariance", __doc__))
