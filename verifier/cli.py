@@ -1,0 +1,111 @@
+"""The auditor's commands, `verifiable verify` and `verifiable audit`. See `verifiable.cli` for the shell around them.
+
+Exit status: 0 verified; 1 failed, with a reason code; 2 the call or a file is wrong; 3 inconclusive; 4 this machine
+cannot do it. Standard output carries the result, standard error the progress.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verifiable.errors import MalformedError, PolicyError
+
+SAVED = "verifiable-evidence"
+"""Folder under the current one for the evidence of sessions that failed, where --save names no other."""
+
+Trust = Annotated[
+    list[str],
+    typer.Option(help="The provider's public key: a file, or the key itself. May be given several times."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def verify(
+    receipt: Annotated[Path, typer.Argument(help="The receipt that came with an answer.")],
+    trust: Trust,
+    evidence: Annotated[Path | None, typer.Option(help="Evidence of the same session.")] = None,
+    text: Annotated[Path | None, typer.Option(help="The answer exactly as it was received, in a file.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Check a receipt offline: who said what, and that nothing was changed since."""
+    from verifiable.cose import peek1
+    from verifiable.evidence import Evidence
+    from verifier import files, show
+    from verifier.offline import as_committed, verify_with_evidence
+
+    keys = files.read_trust(trust)
+    parsed = files.read_receipt(receipt)
+    shown = None if evidence is None else Evidence.load(evidence)
+    answer = None if text is None else as_committed(parsed, keys, files.read_text(text))
+    verdict = verify_with_evidence(parsed, shown, keys, answer)
+    if as_json:
+        print(json.dumps(verdict.to_json(), indent=2))
+    else:
+        show.say(show.verification(verdict, show.short(peek1(parsed.manifest).kid.hex())))
+    return verdict.exit_code
+
+
+def audit(
+    target: Annotated[str, typer.Argument(help="The provider's URL, or a file: a receipt or evidence.")],
+    model: Annotated[Path, typer.Option(help="Your own copy of the model: a GGUF file.")],
+    trust: Trust,
+    provider: Annotated[str | None, typer.Option(help="The provider's URL, to audit a receipt.")] = None,
+    auditor_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="VERIFIABLE_AUDITOR_KEY", show_envvar=True, help="The key that the operator issued, or its file."
+        ),
+    ] = None,
+    sessions: Annotated[int, typer.Option(min=1, help="How many sessions of a URL to draw.")] = 20,
+    turns: Annotated[int | None, typer.Option(min=1, help="Most turns of a session to draw; all by default.")] = None,
+    seed: Annotated[str | None, typer.Option(help="Repeat the draw of an earlier audit (64 hex digits).")] = None,
+    threads: Annotated[int, typer.Option(min=1, max=512, help="Threads for the model.")] = 1,
+    text: Annotated[Path | None, typer.Option(help="The answer as received, to a receipt or evidence.")] = None,
+    as_json: Json = False,
+    html: Annotated[Path | None, typer.Option(help="Write a report for people, in one file.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Keep all evidence in this folder.")] = None,
+) -> int:
+    """Re-execute what a provider committed to, and compare every bit."""
+    from verifier import files, report, show
+    from verifier.run import Plan, carry_out
+
+    if not model.is_file():
+        raise PolicyError("no such model file", found=model, hint="Name the GGUF file that the provider promises.")
+    plan = Plan(
+        target=target,
+        model=model,
+        trust=files.read_trust(trust),
+        trust_names=tuple(trust),
+        provider=provider,
+        auditor_key=files.read_secret(auditor_key),
+        sessions=sessions,
+        turns=turns,
+        seed=None if seed is None else parse_seed(seed),
+        threads=threads,
+        text=None if text is None else files.read_text(text),
+        folder=save or Path(SAVED),
+        keep_all=save is not None,
+    )
+    outcome = carry_out(plan)
+    if html is not None:
+        html.write_text(report.render(outcome), encoding="utf-8")
+    if as_json:
+        print(json.dumps(outcome.to_json(), indent=2))
+    else:
+        show.say(show.audit(outcome))
+    return outcome.status.exit_code
+
+
+def parse_seed(text: str) -> bytes:
+    """A challenge seed as people write it. Raises MalformedError."""
+    try:
+        seed = bytes.fromhex(text)
+    except ValueError:
+        seed = b""
+    if len(seed) != 32 or seed.hex() != text.lower():
+        raise MalformedError("the seed", expected="64 hexadecimal digits", found=text)
+    return seed

@@ -1,0 +1,229 @@
+"""The report for people: one HTML file that needs no network, no script and no other file.
+
+Everything that a provider could have written goes through `escape`; the page forbids itself to load anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from string import Template
+
+from verifiable.verdict import Check, Status, Verdict
+from verifier.meaning import meaning
+from verifier.outcome import SHARE, Outcome
+from verifier.show import moment, place, short
+from verifier.strip import cell, describe, legend, strip
+
+MOST_STRIPS = 60
+MOST_FAILURES = 20
+_WORDS = {Status.EXACT: ("pass", "verified"), Status.FAILED: ("fail", "failed")}
+_CHECKED = {True: ("pass", "passed"), False: ("fail", "failed"), None: ("undecided", "not possible")}
+_MOODS = {Status.EXACT: "good", Status.FAILED: "bad"}
+
+
+def render(outcome: Outcome) -> str:
+    """The report as HTML."""
+    template = Template((Path(__file__).parent / "report.html").read_text(encoding="utf-8"))
+    headline, lead = _banner(outcome)
+    return template.substitute(
+        title=escape(f"Audit: {headline}"),
+        mood=_MOODS.get(outcome.status, "open"),
+        headline=escape(headline),
+        lead=lead,
+        about=_about(outcome),
+        failures=_failures(outcome),
+        checked=_checked(outcome),
+        unchecked=_items(map(escape, outcome.limits())) or "<p>Nothing is known to be left out.</p>",
+        sessions=_sessions(outcome),
+        strips=_strips(outcome),
+        checks=_checks(outcome),
+        repeat=_repeat(outcome),
+        footer=_footer(),
+    )
+
+
+def _banner(outcome: Outcome) -> tuple[str, str]:
+    """The headline, and a paragraph in a buyer's words."""
+    total, tokens = len(outcome.verdicts), f"{outcome.tokens_checked:,}"
+    if outcome.status is Status.EXACT:
+        text = (
+            f"The provider answered with the model it promised, word for word. {tokens} tokens in {_count(total)} were "
+            "computed again here and agree to the last bit with what the provider had signed."
+        )
+        if outcome.draw is not None and outcome.draw.population > 1:
+            text += (
+                f" A provider that cheats in one session of {round(1 / SHARE)} would have been caught with "
+                f"probability {outcome.draw.chance:.0%}."
+            )
+        return "Verified, exactly", f"<p>{escape(text)}</p>"
+    worst = outcome.worst
+    if worst is None:
+        return "Inconclusive", "<p>There was no session to audit, so nothing was shown.</p>"
+    if outcome.status is Status.FAILED:
+        failed = outcome.count(Status.FAILED)
+        head = f"{failed} of {_count(total)} failed." if total > 1 else ""
+        return "Failed", f"<p>{escape(meaning(worst.code).means)} {escape(head)}</p>"
+    text = f"{meaning(worst.code).means} This is no pass, and no proof against the provider either."
+    return "Inconclusive", f"<p>{escape(text)}</p>"
+
+
+def _about(outcome: Outcome) -> str:
+    known = next((verdict.details for verdict in outcome.verdicts if verdict.details.get("provider")), {})
+    parts = [f"Audited: <code>{escape(outcome.source)}</code>"]
+    if known:
+        parts.append(f"provider {escape(str(known['provider']))}, model <code>{escape(known['model']['file'])}</code>")
+    if outcome.started:
+        parts.append(f"{moment(outcome.started)}, in {outcome.seconds:.0f} s")
+    return " · ".join(parts)
+
+
+def _failures(outcome: Outcome) -> str:
+    """What went wrong, session by session: the story that a buyer reads after the banner."""
+    told = [verdict for verdict in outcome.verdicts if verdict.status is not Status.EXACT]
+    told.sort(key=lambda verdict: verdict.status is not Status.FAILED)
+    if not told:
+        return ""
+    parts = [f'<section aria-labelledby="failures"><h2 id="failures">{"What was found"}</h2>']
+    for verdict in told[:MOST_FAILURES]:
+        words = meaning(verdict.code)
+        rows = [
+            ("Where", place(verdict) or "the file as a whole"),
+            ("Expected", verdict.expected),
+            ("Found", verdict.found),
+            ("What it means", words.means),
+            ("What it does not prove", words.not_proven),
+            ("Note", verdict.hint),
+        ]
+        listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows if text)
+        if verdict.guess:
+            listed += f'<dt>A guess</dt><dd class="guess">{escape(verdict.guess)}</dd>'
+        title = f"{_word(verdict)} <code>{escape(str(verdict.code))}</code>: {escape(verdict.summary)}"
+        parts.append(f'<div class="card" style="margin-bottom:1rem"><h3>{title}</h3><dl>{listed}</dl></div>')
+    if len(told) > MOST_FAILURES:
+        parts.append(f"<p>… and {len(told) - MOST_FAILURES} more, in the table below.</p>")
+    return "".join(parts) + "</section>"
+
+
+def _checked(outcome: Outcome) -> str:
+    exact = outcome.count(Status.EXACT)
+    items = [
+        f"{exact} of {_count(len(outcome.verdicts))} verified exactly",
+        f"{outcome.tokens_checked:,} of {outcome.tokens_total:,} tokens computed again with your own copy of the "
+        "model, and every committed logit compared bit for bit",
+        "every token drawn again from its record, the committed parameters and the turn's key",
+        "the prompt that the model was given, the delivered text, the reason why each answer ended, and the counts",
+    ]
+    if not outcome.tokens_checked:
+        items = ["no token was recomputed"]
+    return _items(map(escape, items))
+
+
+def _sessions(outcome: Outcome) -> str:
+    rows = []
+    for verdict in outcome.verdicts:
+        facts = verdict.details
+        found = f"<code>{escape(verdict.code)}</code> {escape(place(verdict))}" if verdict.code else "all tokens agree"
+        opened = moment(facts["opened"]) if "opened" in facts else ""
+        rows.append(
+            f'<tr><th scope="row"><code title="{escape(verdict.session or "")}">{escape(short(verdict.session))}</code>'
+            f"</th><td>{_word(verdict)}</td><td>{found}</td>"
+            f'<td class="n">{escape(str(facts.get("session_turns", "")))}</td>'
+            f'<td class="n">{verdict.tokens_checked:,} of {verdict.tokens_total:,}</td><td>{opened}</td></tr>'
+        )
+    heads = (("Session", ""), ("Verdict", ""), ("Finding", ""), ("Turns", "n"), ("Tokens", "n"), ("Opened", ""))
+    head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
+    caption = "One row a session, as drawn." if outcome.draw is not None else "The session that was audited."
+    return (
+        f'<div class="scroll"><table><caption>{caption}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _strips(outcome: Outcome) -> str:
+    """A strip for each turn, those with a finding first."""
+    turns = [
+        (verdict, turn)
+        for verdict in outcome.verdicts
+        for turn in verdict.details.get("turns", ())
+        if turn.get("strip")
+    ]
+    if not turns:
+        return "<p>No token was reached.</p>"
+    turns.sort(key=lambda item: not _concerns(*item))
+    kinds: set[str] = set()
+    parts = []
+    for verdict, turn in turns[:MOST_STRIPS]:
+        first = verdict.token if _concerns(verdict, turn) else None
+        differences = turn.get("differences", ())
+        marks = str(turn["strip"])
+        kinds |= {cell(mark, differences[i] if i < len(differences) else None) for i, mark in enumerate(marks)}
+        title = f"Session {short(verdict.session)}, turn {turn['turn']}"
+        note = f"prompt of {turn['prompt_tokens']} tokens, {describe(turn, first)}"
+        parts.append(f"<h3>{escape(title)}</h3><p class='about'>{escape(note)}</p>{strip(turn, first)}")
+    if len(turns) > MOST_STRIPS:
+        parts.append(f"<p>… and {len(turns) - MOST_STRIPS} more turns, all in the JSON.</p>")
+    return legend(kinds) + "".join(parts)
+
+
+def _concerns(verdict: Verdict, turn: dict[str, object]) -> bool:
+    return verdict.code is not None and verdict.turn == turn["turn"]
+
+
+def _checks(outcome: Outcome) -> str:
+    """Each check once, with the number of sessions that it passed in and one sentence of detail."""
+    names: dict[str, list[Check]] = {}
+    for verdict in outcome.verdicts:
+        for check in verdict.checks:
+            names.setdefault(check.name, []).append(check)
+    rows = []
+    for name, checks in names.items():
+        worst = next((check for check in checks if not check.passed), checks[0])
+        kind, word = _CHECKED[worst.passed]
+        passed = sum(check.passed is True for check in checks)
+        count = f" ({passed} of {len(checks)} sessions)" if len(checks) > 1 else ""
+        mark = f'<span class="word {kind}">{word}</span>'
+        rows.append(f"<li>{mark} <strong>{escape(name)}</strong>{count}: {escape(worst.detail)}</li>")
+    return f"<ul>{''.join(rows)}</ul>"
+
+
+def _repeat(outcome: Outcome) -> str:
+    known = next((verdict.details for verdict in outcome.verdicts if verdict.details.get("provider")), {})
+    rows = []
+    if outcome.draw is not None:
+        rows.append(("Seed of the draw", outcome.draw.seed.hex()))
+        rows.append(("Drawn from", f"{outcome.draw.population:,} sessions; the lots are SHA-256 of seed and session"))
+    rows.append(("Your model file", outcome.model_file))
+    if known:
+        rows += [
+            ("Model file's SHA-256", known["model"]["sha256"]),
+            ("Manifest", known["manifest"]),
+            ("Numerics fingerprint", known["runtime"]["fingerprint"]),
+            ("Build", known["runtime"]["build"]),
+        ]
+    rows += [("Trusted key", key) for key in outcome.trusted]
+    rows += [("Evidence kept", path) for path in outcome.saved]
+    listed = "".join(f"<dt>{escape(name)}</dt><dd><code>{escape(text)}</code></dd>" for name, text in rows if text)
+    return f"<pre>{escape(outcome.command)}</pre><dl>{listed}</dl>"
+
+
+def _footer() -> str:
+    return (
+        "A verdict speaks about what was audited, not about what was not. Exact means that not one bit differed: both "
+        "sides computed the same numbers from the same model, prompt and settings."
+    )
+
+
+def _word(verdict: Verdict) -> str:
+    kind, word = _WORDS.get(verdict.status, ("undecided", "inconclusive"))
+    return f'<span class="word {kind}">{word}</span>'
+
+
+def _items(items: Iterable[str]) -> str:
+    listed = "".join(f"<li>{item}</li>" for item in items)
+    return f"<ul>{listed}</ul>" if listed else ""
+
+
+def _count(sessions: int) -> str:
+    return f"{sessions:,} session{'' if sessions == 1 else 's'}"

@@ -1,0 +1,130 @@
+"""One run of `verifiable audit`: from what was asked on the command line to an outcome."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from verifiable.challenge import SEED_BYTES, draw_turns
+from verifiable.checks import check_receipt
+from verifiable.errors import PolicyError, VerifiableError
+from verifiable.evidence import Evidence
+from verifiable.keys import PublicKey
+from verifiable.receipt import Receipt
+from verifiable.verdict import Verdict
+from verifier.campaign import Auditor, audit_provider, audit_session
+from verifier.client import Client
+from verifier.fault import Fault
+from verifier.files import read_target
+from verifier.offline import as_committed
+from verifier.outcome import Draw, Outcome
+from verifier.progress import Bars
+from verifier.reexecute import Worker
+from verifier.session import audit
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `verifiable audit` was asked to do; fields as its options."""
+
+    target: str
+    model: Path
+    trust: Sequence[PublicKey]
+    trust_names: tuple[str, ...]
+    provider: str | None
+    auditor_key: str | None
+    sessions: int
+    turns: int | None
+    seed: bytes | None
+    threads: int
+    text: str | None
+    folder: Path
+    keep_all: bool
+
+    @property
+    def is_url(self) -> bool:
+        return self.target.startswith(("http://", "https://"))
+
+    def draw_seed(self) -> bytes:
+        """The seed that was given, or fresh randomness of this machine."""
+        return os.urandom(SEED_BYTES) if self.seed is None else self.seed
+
+    def command(self, seed: bytes | None) -> str:
+        """The command that repeats the audit; an auditor's key is not written into it."""
+        words = ["verifiable", "audit", self.target, "--model", str(self.model)]
+        for name in self.trust_names:
+            words += ["--trust", name]
+        if self.provider is not None:
+            words += ["--provider", self.provider]
+        if self.is_url:
+            words += ["--sessions", str(self.sessions)]
+        if self.turns is not None:
+            words += ["--turns", str(self.turns)]
+        if seed is not None:
+            words += ["--seed", seed.hex()]
+        return shlex.join(words)
+
+
+def carry_out(plan: Plan) -> Outcome:
+    """Carry an audit out. Raises our errors where the call or a file is wrong, or a provider's list can't be had."""
+    started, clock = time.time_ns() // 1_000_000, time.monotonic()
+    target = None if plan.is_url else read_target(Path(plan.target))
+    with ExitStack() as stack:
+        bars = stack.enter_context(Bars()) if sys.stderr.isatty() else None
+        worker = stack.enter_context(Worker(plan.model, threads=plan.threads, progress=bars))
+        auditor = Auditor(worker, plan.trust, plan.folder, plan.keep_all)
+        draw: Draw | None = None
+        seed: bytes | None = None
+        if isinstance(target, Evidence):
+            verdicts = [audit(target, worker, plan.trust, text=plan.text)]
+        elif isinstance(target, Receipt):
+            seed = None if plan.turns is None else plan.draw_seed()
+            verdicts = [audit_receipt(auditor, _client(stack, plan, target.capability), target, plan, seed)]
+        else:
+            client = _client(stack, plan)
+            report = bars.sessions if bars is not None else (lambda done, total: None)
+            verdicts, draw = audit_provider(auditor, client, plan.sessions, plan.draw_seed, plan.turns, report)
+            seed = draw.seed
+    return Outcome(
+        source=plan.target,
+        verdicts=tuple(verdicts),
+        draw=draw,
+        command=plan.command(seed),
+        started=started,
+        seconds=time.monotonic() - clock,
+        model_file=plan.model.name,
+        trusted=tuple(key.vkey() for key in plan.trust),
+        saved=tuple(auditor.saved),
+    )
+
+
+def audit_receipt(auditor: Auditor, client: Client, receipt: Receipt, plan: Plan, seed: bytes | None) -> Verdict:
+    """Check a receipt, fetch the evidence under its own head, and audit that."""
+    text = None if plan.text is None else as_committed(receipt, plan.trust, plan.text)
+    try:
+        held = check_receipt(receipt, plan.trust, text)
+    except VerifiableError as error:
+        return Fault.of(error).verdict()
+    session, size = held.head.session, held.head.size
+    turns = None
+    if seed is not None and plan.turns is not None:
+        turns = draw_turns(seed, session, len(held.spans), plan.turns)
+    return audit_session(auditor, client, session, receipt=receipt, size=size, text=text, turns=turns)
+
+
+def _client(stack: ExitStack, plan: Plan, capability: bytes | None = None) -> Client:
+    url = plan.target if plan.is_url else plan.provider
+    if url is None:
+        raise PolicyError(
+            "a receipt alone does not hold the tokens",
+            expected="--provider URL",
+            found="none",
+            hint="Name the provider that gave the receipt, or audit a file of evidence.",
+        )
+    return stack.enter_context(Client(url, auditor_key=plan.auditor_key, capability=capability))
