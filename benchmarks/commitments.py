@@ -1,7 +1,7 @@
 """Commitments cost nothing that a client notices: decoding with them on against off, at 1, 4 and 8 answers at once.
 
 The same engine answers the same questions in turn with `commitments` "receipt" and "none": records, tree, store with
-fsync receipts against nothing of that kind. Sampling is the same in both. The median of the ratios of neighbouring
+fsync and receipts against nothing of that kind. Sampling is the same in both. The median of the ratios of neighbouring
 rounds counts.
 """
 

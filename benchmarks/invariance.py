@@ -1,6 +1,7 @@
 """What batch invariance costs: prefill and decode under invariant settings against llama.cpp's defaults.
 
-Each setting runs in a process of its own (one of them is read when the library loads), in turn, with a fixed text; medians.
+Each setting runs in a process of its own (one of them is read when the library loads), in turn, with a fixed text.
+Medians count.
 """
 
 from __future__ import annotations
