@@ -46,7 +46,7 @@ SCRIPTS = Path(sys.executable).parent
 
 Command = list[str | Path]
 
-say = Console(stderr=True, highlight=False).print
+say = Console(stderr=True, highlight=False, soft_wrap=True).print
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def honest(model: Path, out: Path) -> Row:
         ]
         status, shown = run([SCRIPTS / "verifiable", "verify", *files])
         say(
-            f"\n$ verifiable verify answer-0.receipt --text answer-0.txt --trust provider.pub   (exit {status})\n{shown}"
+            f"\n$ verifiable verify answer-0.receipt --text answer-0.txt --trust provider.pub  (exit {status})\n{shown}"
         )
         report = out / "honest.html"
         key = data / "keys" / "auditor.key"
@@ -214,9 +214,9 @@ def show(rows: Sequence[Row], seconds: float) -> None:
         "provider", "what it does", "verdict", "where", "", title="What the auditor found", title_justify="left"
     )
     for row in rows:
-        mark = "[green]as it must be[/green]" if row.right else f"[bold red]expected {row.expected}[/bold red]"
+        mark = "[green]yes[/green]" if row.right else f"[bold red]expected {row.expected}[/bold red]"
         table.add_row(row.provider, row.does, row.found, row.where, mark)
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=130)
     console.print(table)
     console.print(f"{seconds:.0f} seconds")
 

@@ -34,11 +34,11 @@ answers again with the model file that was promised.</p>
 
 def render(rows: Sequence[Row]) -> str:
     """The page as HTML; every report is embedded, nothing is loaded."""
-    lines = ["<table><tr><th>Provider<th>What it does<th>Verdict<th>Where<th>Expected"]
+    lines = ["<table><tr><th>Provider<th>What it does<th>Verdict<th>Where<th>As it must be"]
     for row in rows:
         honest = row.expected == "verified-exact"
         mood = "good" if row.right and honest else "bad"
-        mark = "as it must be" if row.right else f"expected {row.expected}"
+        mark = "yes" if row.right else f"expected {row.expected}"
         cells = (row.provider, row.does, row.found, row.where, mark)
         name, does, found, where, expected = map(escape, cells)
         lines.append(f'<tr><td>{name}<td>{does}<td class="{mood}">{found}<td>{where}<td>{expected}')
