@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from verifiable import records
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifiable.evidence import Evidence, Kind, PackedTokens
+from verifiable.evidence import Evidence, Kind, PackedTokens, id_width
 from verifiable.head import Head, verify_head
 from verifiable.keys import PublicKey
 from verifiable.manifest import Manifest, verify_manifest
@@ -253,6 +253,8 @@ def _check_records(session: OpenedSession, turn: OpenedTurn) -> None:
             )
     if turn.tokens is None:
         return
+    if turn.tokens.width != id_width(vocabulary):
+        raise MalformedError("packed token width", expected=id_width(vocabulary), found=turn.tokens.width)
     ids, sources, fresh = turn.tokens.unpack()
     if ids and max(ids) >= vocabulary:
         raise VerificationError(

@@ -31,6 +31,11 @@ class Kind(enum.IntEnum):
     FULL = 2
 
 
+def id_width(vocabulary: int) -> int:
+    """Bytes that a packed token id takes: as many as the largest id needs, so that there is one packing only."""
+    return max(1, ((vocabulary - 1).bit_length() + 7) // 8)
+
+
 @dataclass(frozen=True, slots=True)
 class PackedTokens:
     """Token ids (`width` little-endian bytes each) and marks (4 bits each, low half first: source, and 8 for a new
@@ -46,7 +51,7 @@ class PackedTokens:
     def pack(
         cls, ids: Sequence[int], sources: Sequence[Source], new_steps: Sequence[bool], vocabulary: int
     ) -> PackedTokens:
-        width = max(1, ((vocabulary - 1).bit_length() + 7) // 8)
+        width = id_width(vocabulary)
         marks = [int(source) | (_NEW_STEP if fresh else 0) for source, fresh in zip(sources, new_steps, strict=True)]
         if len(marks) % 2:
             marks.append(0)
