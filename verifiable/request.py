@@ -248,12 +248,16 @@ def _number(body: Mapping[str, Any], name: str, low: float, high: float) -> floa
     return float(value)
 
 
+def _whole(value: object) -> object:
+    """3.0 as 3: RFC 8785 writes both as 3, so both must mean the same to provider and auditor."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _integer(body: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
     value = body.get(name)
     if value is None:
         return None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # RFC 8785 writes 3.0 as 3: both spellings must mean the same to provider and auditor
+    value = _whole(value)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise _wrong(name, f"a whole number from {low} to {high}", value)
     return value
@@ -321,7 +325,8 @@ def _prompt(value: object) -> str | tuple[int, ...]:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value:
-        ids = [item for item in value if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 2**31]
+        items = [_whole(item) for item in value]
+        ids = [item for item in items if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 2**31]
         if len(ids) == len(value):
             return tuple(ids)
     raise _wrong("prompt", "a string or a list of token ids", value)
