@@ -1,0 +1,1 @@
+"""The protocol's text, and the scripts that make its test vectors."""

@@ -1,0 +1,1 @@
+"""Makes spec/vectors from fixed keys and made-up data, and runs the Python implementation over them."""

@@ -1,0 +1,340 @@
+"""Vectors of requests and of what comes out of them: canonical form, parameters, draws and delivered text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from spec.generate.cases import VectorFile
+from spec.generate.world import MANIFEST, N_CTX, NONCE, K, digest, entries
+from verifiable.logits import Entries
+from verifiable.request import CHAT, COMPLETION, MAX_DEPTH
+from verifiable.sampling import SamplingParams, choose, gumbel, sampling_key
+
+MESSAGES = [{"role": "user", "content": "Why is the sky blue?"}]
+
+
+def canonical(path: str = CHAT, /, **body: Any) -> str:
+    """The canonical form, by sorting and writing without spaces; right for plain ASCII and short numbers."""
+    if path == CHAT:
+        body.setdefault("messages", MESSAGES)
+    return json.dumps({"body": body, "path": path}, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+
+
+def request() -> VectorFile:
+    file = VectorFile(
+        "request",
+        "text: a canonical request (input: the same where it is no UTF-8). context: the manifest's defaults "
+        "(temperature, top_k, top_p, min_p), its k and n_ctx, and the count of prompt tokens. params: temperature, "
+        "top_k, top_p, min_p, max_tokens; null where the prompt does not fit.",
+    )
+    defaults = MANIFEST.defaults
+    context = {
+        "defaults": [defaults.temperature, defaults.top_k, defaults.top_p, defaults.min_p],
+        "k": K,
+        "n_ctx": N_CTX,
+        "prompt_count": 12,
+    }
+
+    def good(name: str, text: str, **changed: Any) -> None:
+        file.add(name, text=text, context=context | changed)
+
+    def two_names(text: str) -> str:
+        return canonical(metadata={"X": 1}).replace('"X":1', text)
+
+    nonce = {"nonce": NONCE.hex()}
+    good("silent: defaults, and all of the context", canonical())
+    good("a client's nonce", canonical(verifiable=nonce))
+    good("a seed", canonical(seed=7))
+    good("a nonce and a seed: the nonce counts", canonical(seed=7, verifiable=nonce))
+    good("a new session", canonical(verifiable={"session": "new"}))
+    good("a session to go on with", canonical(verifiable={"session": "00112233445566778899aabbccddeeff"}))
+    good("all parameters", canonical(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, max_tokens=9))
+    good("greedy", canonical(temperature=0))
+    good("temperature 2, a whole number", canonical(temperature=2))
+    good("top_k 0: all entries of the record", canonical(top_k=0))
+    good("top_k -1: all entries of the record", canonical(top_k=-1))
+    good("top_k over k", canonical(top_k=1000))
+    good("max_tokens over what the context has left", canonical(max_tokens=1000))
+    good("max_completion_tokens counts before max_tokens", canonical(max_tokens=9, max_completion_tokens=5))
+    good("parameters that are null are silent", canonical(temperature=None, stop=None, seed=None, top_p=None))
+    good("a completion: 16 tokens", canonical(COMPLETION, prompt="The sky is"))
+    good("a completion of token ids", canonical(COMPLETION, prompt=[1, 2, 3], max_tokens=3))
+    good("one stop string", canonical(stop="\n"))
+    good("stop strings", canonical(stop=["</s>", "水"]))
+    good("values that change nothing", canonical(n=1, tools=[], logit_bias={}, response_format={"type": "text"}))
+    good("parts of text", canonical(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}]}]))
+    good("prompt of one token less than the context", canonical(), prompt_count=N_CTX - 1)
+    good("prompt as long as the context", canonical(), prompt_count=N_CTX)
+    good("prompt of no tokens", canonical(), prompt_count=0)
+    numbers = "0.1,1e-7,0.000001,5e-324,123456789012.34,-0.5,9007199254740991,-9007199254740991,333333333.3333333"
+    good("numbers as RFC 8785 writes them", canonical(metadata={"x": 0}).replace("0}", f"[{numbers}]}}"))
+    good("control characters escaped", canonical(user="X").replace("X", '\\b\\t\\n\\f\\r\\u001f\\"\\\\/\x7f'))
+    good("names sorted by UTF-16: U+10000 before U+FF21", two_names('"\U00010000":1,"Ａ":2'))
+    deep = "[" * (MAX_DEPTH - 2) + "]" * (MAX_DEPTH - 2)
+    good("64 levels", canonical(metadata={"x": 0}).replace("0}", deep + "}"))
+
+    def bad(name: str, text: str) -> None:
+        file.add(name, "malformed", text=text)
+
+    plain = canonical()
+    bad("nothing", "")
+    bad("not JSON", plain[:-1])
+    bad("a space", plain.replace(":", ": ", 1))
+    bad("a newline at its end", plain + "\n")
+    swapped = plain.replace('{"body":', '{"path":"/v1/chat/completions","body":').replace(f',"path":"{CHAT}"}}', "}")
+    bad("names in another order", swapped)
+    bad("a name twice", plain.replace('{"body"', '{"body":0,"body"'))
+    bad("a name twice, deeper", canonical(seed=7).replace('"seed":7', '"seed":7,"seed":7'))
+    bad("1.0 for 1", canonical(seed=7).replace("7}", "7.0}"))
+    bad("0.50 for 0.5", canonical(temperature=0.5).replace("0.5}", "0.50}"))
+    bad("5e-1 for 0.5", canonical(temperature=0.5).replace("0.5}", "5e-1}"))
+    bad("-0", canonical(seed=7).replace("7}", "-0}"))
+    bad("1e20", canonical(metadata={"x": 7}).replace("7}", "1e20}"))
+    bad("1e20 in digits", canonical(metadata={"x": 7}).replace("7}", "100000000000000000000}"))
+    bad("2^53", canonical(metadata={"x": 7}).replace("7}", "9007199254740992}"))
+    bad("1e+21", canonical(metadata={"x": 7}).replace("7}", "1e+21}"))
+    bad("1e400", canonical(metadata={"x": 7}).replace("7}", "1e400}"))
+    bad("NaN", canonical(metadata={"x": 7}).replace("7}", "NaN}"))
+    bad("an escape that is not needed", canonical(user="a/b").replace("/b", "\\/b"))
+    bad("a letter escaped", canonical(user="ü").replace("ü", "\\u00fc"))
+    bad("an escape in upper case", canonical(user="X").replace("X", "\\u001F"))
+    bad("a lone surrogate", canonical(user="X").replace("X", "\\ud800"))
+    bad("names sorted by code point", two_names('"Ａ":2,"\U00010000":1'))
+    bad("65 levels", canonical(metadata={"x": 0}).replace("0}", "[" + deep + "]}"))
+    bad("another path", plain.replace("/v1/chat/completions", "/v1/embeddings"))
+    bad("a third name", plain.replace('"path"', '"note":1,"path"'))
+    bad("body is an array", '{"body":[],"path":"/v1/chat/completions"}')
+    bad("an array", "[]")
+    bad("no messages", '{"body":{},"path":"/v1/chat/completions"}')
+    bad("an unknown parameter", canonical(mirostat=1))
+    bad("a value that changes something", canonical(frequency_penalty=0.5))
+    bad("a nonce in upper case", canonical(verifiable={"nonce": "AABBCCDDEEFF0011"}))
+    file.add("not UTF-8", "malformed", input=plain.encode().replace(b"sky", b"sk\xff").hex())
+    file.add("a byte order mark", "malformed", input=(b"\xef\xbb\xbf" + plain.encode()).hex())
+    return file
+
+
+def body() -> VectorFile:
+    file = VectorFile(
+        "body",
+        "path and text: what a client sent (input: the same where it is no UTF-8). The outcome is the canonical "
+        "request. policy: well formed, but not to be answered.",
+    )
+
+    def add(name: str, expected: str, text: str, path: str = CHAT) -> None:
+        file.add(name, expected, path=path, text=text)
+
+    def good(name: str, **fields: Any) -> None:
+        add(name, "ok", json.dumps({"messages": MESSAGES, **fields}))
+
+    def refused(name: str, **fields: Any) -> None:
+        add(name, "policy", json.dumps({"messages": MESSAGES, **fields}))
+
+    good("spaces and order do not matter", temperature=0.50, seed=3)
+    numbers = '"seed":3.0,"temperature":5E-1,"top_k":1e1}'
+    add("numbers of many spellings", "ok", '{"messages":[{"role":"user","content":"x"}],' + numbers)
+    add("escapes of many spellings", "ok", '{"messages":[{"role":"user","content":"\\u00fc\\/\\ud83d\\ude00\\u000a"}]}')
+    add("whitespace around", "ok", ' \r\n\t{"messages" : [ {"role":"user","content":"x"} ] }\n')
+    good("minus zero", metadata={"x": -0.0, "y": 123456.789, "z": 1e-7})
+    good("the lowest temperature over 0", temperature=0.01)
+    good("a name and a developer", messages=[{"role": "developer", "content": "x", "name": "n", "tool_calls": None}])
+    good("a nonce of 8 bytes", verifiable={"nonce": "00" * 8})
+    good("a nonce of 64 bytes", verifiable={"nonce": "ff" * 64, "commitments": "none"})
+    good("16 stop strings", stop=["x" * 256] * 16)
+    good("logprobs", logprobs=True, top_logprobs=20)
+    prompt = '{"prompt":[0,2147483647],"echo":false,"best_of":1,"logprobs":5,"suffix":null}'
+    add("a completion", "ok", prompt, COMPLETION)
+    add("a token id of 1.0", "ok", '{"prompt":[1.0]}', COMPLETION)
+
+    add("not JSON", "malformed", "{")
+    add("two values", "malformed", "{}{}")
+    add("a name twice", "malformed", '{"seed":1,"seed":1}')
+    add("an array", "malformed", "[]")
+    add("NaN", "malformed", '{"temperature":NaN}')
+    add("single quotes", "malformed", "{'seed':1}")
+    add("a comma too much", "malformed", '{"seed":1,}')
+    add("a raw newline in a string", "malformed", '{"user":"a\nb"}')
+    add("a number with a zero before it", "malformed", '{"seed":01}')
+    add("a number that ends in a point", "malformed", '{"seed":1.}')
+    add("a number with a plus", "malformed", '{"seed":+1}')
+    file.add("not UTF-8", "malformed", path=CHAT, input="7b2275736572223a22ff227d")
+    file.add("a byte order mark", "malformed", path=CHAT, input="efbbbf7b7d")
+
+    add("no messages", "policy", "{}")
+    refused("no message in messages", messages=[])
+    refused("a role of its own", messages=[{"role": "robot", "content": "x"}])
+    refused("content missing", messages=[{"role": "user"}])
+    refused("an image", messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])
+    refused("a tool call", messages=[{"role": "assistant", "content": "x", "tool_calls": [{}]}])
+    refused("an unknown parameter", mirostat=2)
+    refused("penalties", presence_penalty=1)
+    refused("a bias", logit_bias={"1": 5})
+    refused("two answers", n=2)
+    refused("n as true", n=True)
+    refused("a schema", response_format={"type": "json_object"})
+    refused("tools", tools=[{"type": "function"}])
+    refused("temperature over 100", temperature=100.5)
+    refused("temperature under 0.01", temperature=0.009)
+    refused("temperature as text", temperature="1")
+    refused("temperature as true", temperature=True)
+    refused("top_p over 1", top_p=1.01)
+    refused("top_k of -2", top_k=-2)
+    refused("top_k of 1.5", top_k=1.5)
+    refused("max_tokens of 0", max_tokens=0)
+    refused("seed of 2^53", seed=2**53)
+    refused("a number that no reader has in full", metadata={"x": 1e20})
+    add("a number past all bounds", "policy", '{"messages":[{"role":"user","content":"x"}],"metadata":1e400}')
+    refused("17 stop strings", stop=["x"] * 17)
+    refused("an empty stop string", stop=[""])
+    refused("a stop string of 257 characters", stop="x" * 257)
+    refused("stop as a number", stop=3)
+    refused("stream as 1", stream=1)
+    refused("a model of 257 characters", model="m" * 257)
+    refused("a nonce of 7 bytes", verifiable={"nonce": "00" * 7})
+    refused("a nonce of 65 bytes", verifiable={"nonce": "00" * 65})
+    refused("a nonce in upper case", verifiable={"nonce": "AA" * 8})
+    refused("a nonce of an odd length", verifiable={"nonce": "0" * 17})
+    refused("a session that is no id", verifiable={"session": "mine"})
+    refused("an unknown extension", verifiable={"nonces": "00" * 8})
+    refused("top_logprobs without logprobs", top_logprobs=3)
+    refused("top_logprobs of 21", logprobs=True, top_logprobs=21)
+    add("a lone surrogate", "policy", '{"messages":[{"role":"user","content":"\\udc00"}]}')
+    add("65 levels", "policy", '{"metadata":' + "[" * MAX_DEPTH + "]" * MAX_DEPTH + "}")
+    add("a prompt for the chat path", "policy", '{"messages":[{"role":"user","content":"x"}],"prompt":"x"}')
+    add("a token id of 2^31", "policy", '{"prompt":[2147483648]}', COMPLETION)
+    add("a token id of 1.5", "policy", '{"prompt":[1.5]}', COMPLETION)
+    add("no token ids", "policy", '{"prompt":[]}', COMPLETION)
+    add("echo", "policy", '{"prompt":"x","echo":true}', COMPLETION)
+    return file
+
+
+def draw() -> VectorFile:
+    file = VectorFile(
+        "draw",
+        "One token's draw. key: the turn's sampling key. ids and logits (little-endian binary32): the record's "
+        "entries. params: temperature, top_k, top_p, min_p. noise: of each entry, to 1e-8. acceptable: the ids that a "
+        "verifier accepts.",
+    )
+    key = sampling_key(NONCE, digest("request"), 0)
+
+    def add(
+        name: str, found: Entries, temperature: float, top_k: int, top_p: float, min_p: float, at: int = 12
+    ) -> None:
+        file.add(
+            name,
+            key=key.hex(),
+            position=at,
+            ids=[int(token) for token in found.ids],
+            logits=found.logit_bytes().hex(),
+            params=[temperature, top_k, top_p, min_p],
+        )
+
+    add("greedy", entries(1), 0.0, 8, 1.0, 0.0)
+    for at in range(12, 18):
+        add(f"temperature 0.8, position {at}", entries(at), 0.8, 8, 1.0, 0.0, at)
+    add("a large position", entries(1), 1.0, 8, 1.0, 0.0, 2**31 - 1)
+    add("the largest ids", Entries(np.array([2**32 - 1, 0], "<u4"), np.array([1.5, 1], "<f4")), 1.0, 8, 1.0, 0.0)
+    # A row so flat, and a place so chosen, that the last entry is drawn unless a filter takes it away.
+    row = Entries(entries(1).ids, np.arange(2.0, 0.0, -0.25).astype("<f4"))
+    at = next(at for at in range(10_000) if choose(row, SamplingParams(1.0, 8, 1.0, 0.0, 1), key, at) == row.ids[7])
+    add("no filter", row, 1.0, 8, 1.0, 0.0, at)
+    add("the lowest temperature", row, 0.01, 8, 1.0, 0.0, at)
+    add("the highest temperature", row, 100.0, 8, 1.0, 0.0, at)
+    for top_k in (1, 3, 7):
+        add(f"top_k {top_k}", row, 1.0, top_k, 1.0, 0.0, at)
+    for top_p in (0.0, 0.3, 0.6, 0.9, 0.999):
+        add(f"top_p {top_p}", row, 1.0, 8, top_p, 0.0, at)
+    for min_p in (0.05, 0.3, 0.6, 1.0):
+        add(f"min_p {min_p}", row, 1.0, 8, 1.0, min_p, at)
+    add("top_p and min_p come before the temperature", row, 10.0, 8, 0.9, 0.3, at)
+    add("top_p among what top_k leaves", row, 1.0, 4, 0.7, 0.0, at)
+    add("top_k, top_p and min_p", row, 2.0, 6, 0.9, 0.4, at)
+    _ties(file, key)
+    _thresholds(file, key)
+    bad = {"key": key.hex(), "position": 1, "params": [1.0, 8, 1.0, 0.0]}
+    file.add("ascending", "malformed", **bad, ids=[1, 2], logits="0000803f00000040")
+    file.add("an id twice", "malformed", **bad, ids=[1, 1], logits="000000400000803f")
+    file.add("more logits than ids", "malformed", **bad, ids=[1], logits="000000400000803f")
+    file.add("not a number", "malformed", **bad, ids=[1], logits="0000c07f")
+    file.add("half an id", "malformed", **bad, id_bytes="010000", logits="000000")
+    return file
+
+
+def _ties(file: VectorFile, key: bytes) -> None:
+    """Scores that two machines may order differently: both ids are accepted, but not a billionth further apart."""
+    row = entries(5, k=2)
+    position = next(at for at in range(10_000) if 0.5 < (noise := gumbel(key, at, row.ids))[1] - noise[0] < 3.0)
+    noise = gumbel(key, position, row.ids)
+    tie = float(row.logits[0] - row.logits[1]) / float(noise[1] - noise[0])  # the two scores meet at this temperature
+    for name, factor in (("a tie", 1.0), ("a tie but for 1e-10", 1 + 1e-10), ("no tie by 1e-7", 1 + 1e-7)):
+        params = SamplingParams(tie * factor, 2, 1.0, 0.0, 1)
+        file.add(
+            name,
+            key=key.hex(),
+            position=position,
+            ids=[int(token) for token in row.ids],
+            logits=row.logit_bytes().hex(),
+            params=[params.temperature, 2, 1.0, 0.0],
+        )
+
+
+def _thresholds(file: VectorFile, key: bytes) -> None:
+    """A top_p or a min_p exactly at an entry's border: with and without that entry are both accepted."""
+    row = Entries(np.array([10, 20, 30], "<u4"), np.array([3.0, 3.0, 1.0], "<f4"))
+    for position in range(1000):
+        noise = gumbel(key, position, row.ids)
+        if noise[2] > noise[0] + 3.0 and noise[2] > noise[1] + 3.0:
+            break
+    common: dict[str, Any] = {
+        "key": key.hex(),
+        "position": position,
+        "ids": [10, 20, 30],
+        "logits": row.logit_bytes().hex(),
+    }
+    weight = float(np.exp(-2.0))
+    border = 2 / (2 + weight)
+    for name, top_p in (("at", border), ("1e-7 above", border + 1e-7), ("1e-7 below", border - 1e-7)):
+        file.add(f"top_p {name} a border", **common, params=[1.0, 3, top_p, 0.0])
+    for name, min_p in (("at", weight), ("1e-7 above", weight + 1e-7), ("1e-7 below", weight - 1e-7)):
+        file.add(f"min_p {name} a border", **common, params=[1.0, 3, 1.0, min_p])
+
+
+def delivery() -> VectorFile:
+    file = VectorFile(
+        "delivery",
+        "pieces: the bytes of each token. stops: the stop strings. text: what is delivered; stopped: index of the "
+        "token that completed a stop string; digest: SHA-256 of the text.",
+    )
+
+    def add(name: str, *pieces: bytes, stops: list[str] | None = None) -> None:
+        file.add(name, pieces=[piece.hex() for piece in pieces], stops=stops or [])
+
+    add("no tokens")
+    add("plain text", b"The ", b"sky", b"", b".")
+    add("a character in two tokens", b"\xc3", b"\xa9t\xc3\xa9")
+    add("a character in four tokens", b"\xf0", b"\x9f", b"\x98", b"\x80!")
+    add("a character cut off at the end is left out", b"ab\xe6\xb0")
+    add("an invalid byte is replaced", b"a\xffb")
+    add("a continuation byte alone", b"\x80", b"a")
+    add("a lead byte and then a letter", b"\xe6\xb0", b"a")
+    add("an overlong form: two replacements", b"\xc0\x80")
+    add("a surrogate: three replacements", b"\xed\xa0\x80")
+    add("past the last character: four replacements", b"\xf4\x90\x80\x80")
+    add("a byte order mark stays", b"\xef\xbb\xbfa")
+    add("a stop string", b"Hello", b" wor", b"ld!", b" more", stops=["world"])
+    add("at once", b"stop", stops=["stop"])
+    add("never", b"sto", b"pping", stops=["stopped"])
+    add("in the middle of a token", b"ab", b"cSTOPd", b"e", stops=["STOP"])
+    add("one that began and did not come", b"aST", b"Ob", stops=["STOP"])
+    add("one cut off at the end is delivered", b"aST", stops=["STOP"])
+    add("the one that begins first wins", b"xabc", stops=["bc", "abc"])
+    add("the one that is complete first wins", b"xa", b"b", b"c", stops=["abc", "b"])
+    add("of overlapping ones", b"aa", b"ab", stops=["aab", "aaab"])
+    add("one made of replacements", b"a\xff", b"b", stops=["\ufffd"])
+    add("one that a half character may become", b"a\xc3", b"\xa9b", stops=["é"])
+    add("one that is never complete", b"a\xc3", stops=["é"])
+    add("letters beyond 16 bits", "x😀y".encode(), b"z", stops=["😀"])
+    return file

@@ -1,0 +1,268 @@
+"""Vectors of the protocol's own objects, one by one: derivations, manifest, head, leaves, packed tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from spec.generate.cases import VectorFile
+from spec.generate.world import (
+    LOG_KEY,
+    MANIFEST,
+    NONCE,
+    OTHER,
+    K,
+    Story,
+    asked,
+    digest,
+    pack,
+)
+from verifiable import encoding, keys
+from verifiable.evidence import PackedTokens
+from verifiable.manifest import LOG_PROBABILITIES, ModelFile
+from verifiable.records import Source
+from verifiable.sampling import SamplingDefaults
+
+
+def derivation() -> VectorFile:
+    file = VectorFile(
+        "derivation",
+        "what: turn-secret (of the session's secret and a turn), salt (of a turn's or session's secret and a sequence "
+        "number), prompt-digest, stop-digest, tokens-digest (ids, sources, first of a step) or sampling-key.",
+    )
+    secret = digest("a session's secret")
+    for turn in (0, 1, 2**32 - 1):
+        file.add(f"secret of turn {turn}", what="turn-secret", secret=secret.hex(), turn=turn)
+    for seq in (0, 1, 255, 2**40):
+        file.add(f"salt of leaf {seq}", what="salt", secret=secret.hex(), seq=seq)
+    for name, ids in {"no ids": [], "ids": [1, 256, 49_151], "large ids": [2**31 - 1, 0]}.items():
+        file.add(f"prompt of {name}", what="prompt-digest", ids=ids)
+    for name, stops in {"no stops": [], "stops": ["\n", "</s>"], "letters of any script": ["水", "é"]}.items():
+        file.add(f"digest of {name}", what="stop-digest", stops=stops)
+    file.add("tokens: none", what="tokens-digest", ids=[], sources=[], fresh=[])
+    file.add(
+        "tokens: plain, two accepted, one corrected",
+        what="tokens-digest",
+        ids=[5, 6, 7, 70_000],
+        sources=[0, 1, 1, 2],
+        fresh=[True, True, False, False],
+    )
+    keys_of = (("a nonce", NONCE, 0), ("turn 3", NONCE, 3), ("no nonce", b"", 0), ("64 bytes", bytes(64), 1))
+    for name, nonce, turn in keys_of:
+        file.add(
+            f"sampling key: {name}",
+            what="sampling-key",
+            nonce=nonce.hex(),
+            request_digest=digest("request").hex(),
+            turn=turn,
+        )
+    return file
+
+
+def manifest() -> VectorFile:
+    file = VectorFile("manifest", "input: the payload of a signed manifest.")
+
+    def add(name: str, expected: str, payload: bytes) -> None:
+        file.add(name, expected, input=payload.hex())
+
+    honest = MANIFEST.payload()
+    add("a manifest", "ok", honest)
+    add("without a log", "ok", replace(MANIFEST, log=None).payload())
+    more = replace(
+        MANIFEST,
+        model=replace(MANIFEST.model, files=(*MANIFEST.model.files, ModelFile("toy-2.gguf", digest("second"), 0))),
+        session_keys=(*MANIFEST.session_keys, OTHER.public),
+        drafters=(),
+        k=128,
+        value_kind=LOG_PROBABILITIES,
+        defaults=SamplingDefaults(0.0, 1, 1.0, 0.0),
+    )
+    add("two files, two session keys, no drafters, greedy defaults", "ok", more.payload())
+    add("valid for one millisecond", "ok", replace(MANIFEST, valid_to=MANIFEST.valid_from).payload())
+
+    fields = encoding.map_(encoding.decode(honest), range(1, 12), "manifest")
+
+    def changed(name: str, key: int, value: Any) -> None:
+        add(name, "malformed", encoding.encode({**fields, key: value}))
+
+    model, runtime, sampler = (encoding.array(fields[key], None, "field") for key in (5, 6, 8))
+    changed("version 2", 1, 2)
+    changed("version 1.0", 1, 1.0)
+    changed("provider as bytes", 2, b"vectors.example")
+    changed("provider of 257 bytes", 2, "p" * 257)
+    changed("valid-from after valid-to", 3, MANIFEST.valid_to + 1)
+    changed("a time below zero", 3, -1)
+    changed("a time past 2^63 - 1", 4, 2**63)
+    changed("a time as a float", 4, 1.5)
+    changed("no files", 5, [[], *model[1:]])
+    changed("a file without its size", 5, [[["toy.gguf", bytes(32)]], *model[1:]])
+    changed("a file hash of 31 bytes", 5, [[["toy.gguf", bytes(31), 1]], *model[1:]])
+    changed("model of six fields", 5, model[:-1])
+    changed("vocabulary past 2^31 - 1", 5, [*model[:4], 2**31, *model[5:]])
+    changed("runtime of 15 fields", 6, runtime[:-1])
+    changed("flash attention as 1", 6, [*runtime[:8], 1, *runtime[9:]])
+    changed("fingerprint of 31 bytes", 6, [*runtime[:14], bytes(31), True])
+    changed("k of 0", 7, [0, 0])
+    changed("k of 129", 7, [129, 0])
+    changed("value kind 2", 7, [K, 2])
+    changed("sampler version 2", 8, [2, sampler[1]])
+    changed("default temperature as an integer", 8, [1, {1: 1, 2: 6, 3: 0.95, 4: 0.02}])
+    changed("default temperature of 101", 8, [1, {1: 101.0, 2: 6, 3: 0.95, 4: 0.02}])
+    changed("default temperature that is no number", 8, [1, {1: float("nan"), 2: 6, 3: 0.95, 4: 0.02}])
+    changed("default top_k of 0", 8, [1, {1: 1.0, 2: 0, 3: 0.95, 4: 0.02}])
+    changed("default top_p over 1", 8, [1, {1: 1.0, 2: 6, 3: 1.5, 4: 0.02}])
+    changed("defaults with an unknown parameter", 8, [1, {1: 1.0, 2: 6, 3: 0.95, 4: 0.02, 5: 0.0}])
+    changed("defaults as an array", 8, [1, [1.0, 6, 0.95, 0.02]])
+    changed("a drafter of 65 bytes", 9, ["d" * 65])
+    changed("no session keys", 10, [])
+    changed("a session key of small order", 10, [keys.join_vkey("s.example", 1, bytes.fromhex("01" + "00" * 31))])
+    changed("a session key without its hash", 10, ["s.example"])
+    changed("a log key as bytes", 11, LOG_KEY.public.raw)
+    changed("a twelfth key", 12, 0)
+    add("a key missing", "malformed", encoding.encode({key: value for key, value in fields.items() if key != 11}))
+    add("an array", "malformed", encoding.encode([1, 2]))
+    add("a byte after the end", "malformed", honest + b"\0")
+    add("cut short", "malformed", honest[:-1])
+    add("nothing", "malformed", b"")
+    return file
+
+
+def head() -> VectorFile:
+    file = VectorFile("head", "input: the payload of a signed head.")
+    story = Story.open("head").turn(asked(), 2)
+    honest = story.head()
+
+    def add(name: str, expected: str, payload: bytes) -> None:
+        file.add(name, expected, input=payload.hex())
+
+    add("a head", "ok", honest.payload())
+    add("of an empty log", "ok", replace(honest, size=0).payload())
+    fields = encoding.array(encoding.decode(honest.payload()), 6, "head")
+    for name, index, value in (
+        ("version 2", 0, 2),
+        ("session of 15 bytes", 1, bytes(15)),
+        ("session as text", 1, "0" * 16),
+        ("size below zero", 2, -1),
+        ("size of 2^63", 2, 2**63),
+        ("root of 33 bytes", 3, bytes(33)),
+        ("manifest digest missing", 4, None),
+        ("time as a float", 5, 0.5),
+    ):
+        add(name, "malformed", encoding.encode([*fields[:index], value, *fields[index + 1 :]]))
+    add("five fields", "malformed", encoding.encode(fields[:5]))
+    add("seven fields", "malformed", encoding.encode([*fields, 0]))
+    add("a map", "malformed", encoding.encode(dict(enumerate(fields))))
+    add("a byte after the end", "malformed", honest.payload() + b"\0")
+    long = honest.payload().replace(b"\x05\x58\x20", b"\x18\x05\x58\x20", 1)
+    add("a size not in its shortest form", "malformed", long)
+    return file
+
+
+def leaf() -> VectorFile:
+    file = VectorFile("leaf", "input: one leaf of a session log. Logits in the outcome are little-endian binary32.")
+    story = Story.open("leaf").turn(asked(temperature=0.5), 2, sources=[Source.DRAFT_ACCEPTED]).close()
+    for name, found in zip(("open", "turn", "token", "second token", "end", "close"), story.leaves, strict=True):
+        file.add(name, input=found.encode().hex())
+    fields = {
+        name: encoding.array(encoding.decode(found.encode()), None, "leaf")
+        for name, found in zip(("open", "turn", "token", "other", "end", "close"), story.leaves, strict=True)
+    }
+
+    def bad(name: str, kind: str, index: int, value: Any) -> None:
+        changed = [*fields[kind][:index], value, *fields[kind][index + 1 :]]
+        file.add(f"{kind}: {name}", "malformed", input=encoding.encode(changed).hex())
+
+    bad("kind 5", "open", 0, 5)
+    bad("kind of another leaf", "open", 0, 1)
+    bad("kind below zero", "open", 0, -1)
+    bad("session of 17 bytes", "open", 1, bytes(17))
+    bad("sequence number of 2^63", "open", 2, 2**63)
+    bad("salt of 15 bytes", "open", 3, bytes(15))
+    bad("record version 2", "open", 4, 2)
+    bad("digest of 31 bytes", "open", 5, bytes(31))
+    bad("time as text", "open", 6, "now")
+    bad("turn of 2^32", "turn", 4, 2**32)
+    bad("prompt count of 2^31", "turn", 7, 2**31)
+    bad("parameters as an array", "turn", 8, [0.5, 6, 0.95, 0.02, 100])
+    bad("temperature as an integer", "turn", 8, {1: 1, 2: 6, 3: 0.95, 4: 0.02, 5: 100})
+    bad("temperature below zero", "turn", 8, {1: -0.5, 2: 6, 3: 0.95, 4: 0.02, 5: 100})
+    bad("infinite temperature", "turn", 8, {1: float("inf"), 2: 6, 3: 0.95, 4: 0.02, 5: 100})
+    bad("top_k of 129", "turn", 8, {1: 0.5, 2: 129, 3: 0.95, 4: 0.02, 5: 100})
+    bad("min_p below zero", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 4: -0.1, 5: 100})
+    bad("max_tokens of 0", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 4: 0.02, 5: 0})
+    bad("an unknown parameter", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 4: 0.02, 5: 100, 6: 1.0})
+    bad("a parameter missing", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 5: 100})
+    bad("nonce of 65 bytes", "turn", 10, bytes(65))
+    bad("nonce source 3", "turn", 11, 3)
+    bad("source 5", "token", 7, 5)
+    bad("token of 2^31", "token", 6, 2**31)
+    bad("step below zero", "token", 8, -1)
+    ids, logits = (encoding.bytes_(fields["token"][index], "entries") for index in (10, 11))
+    bad("ids as an array", "token", 10, [1, 2])
+    bad("one id too few", "token", 10, ids[4:])
+    bad("ids of 31 bytes", "token", 10, ids[:-1])
+    bad("logits ascending", "token", 11, b"".join(logits[at : at + 4] for at in range(28, -4, -4)))
+    bad("an infinite logit", "token", 11, bytes.fromhex("0000807f") + logits[4:])
+    bad("a logit that is no number", "token", 11, logits[:-4] + bytes.fromhex("0000c07f"))
+    bad("an id twice", "token", 10, ids[:-4] + ids[:4])
+    equal = bytes.fromhex("0000803f0000803f")
+    two = [*fields["token"][:10], (3).to_bytes(4, "little") + (9).to_bytes(4, "little"), equal]
+    file.add("token: equal logits, lower id first", input=encoding.encode(two).hex())
+    two = [*fields["token"][:10], (9).to_bytes(4, "little") + (3).to_bytes(4, "little"), equal]
+    file.add("token: equal logits, higher id first", "malformed", input=encoding.encode(two).hex())
+    zeros = bytes.fromhex("0000008000000000")
+    two = [*fields["token"][:10], (3).to_bytes(4, "little") + (9).to_bytes(4, "little"), zeros]
+    file.add("token: -0 and 0 are equal logits", input=encoding.encode(two).hex())
+    none = [*fields["token"][:10], b"", b""]
+    file.add("token: no entries", "malformed", input=encoding.encode(none).hex())
+    many = b"".join(at.to_bytes(4, "little") for at in range(129))
+    lots = [*fields["token"][:10], many, bytes(4 * 129)]
+    file.add("token: 129 entries", "malformed", input=encoding.encode(lots).hex())
+    bad("finish reason 4", "end", 5, 4)
+    bad("text digest of 31 bytes", "end", 8, bytes(31))
+    bad("tokens digest missing", "end", 9, None)
+    bad("accepted count below zero", "end", 11, -1)
+    bad("turns of 2^32", "close", 4, 2**32)
+    for kind in ("open", "turn", "token", "end", "close"):
+        file.add(f"{kind}: one field more", "malformed", input=encoding.encode([*fields[kind], 0]).hex())
+        file.add(f"{kind}: one field less", "malformed", input=encoding.encode(fields[kind][:-1]).hex())
+    honest = story.leaves[0].encode()
+    file.add("a map", "malformed", input=encoding.encode({0: 0}).hex())
+    file.add("three fields", "malformed", input=encoding.encode(fields["open"][:3]).hex())
+    file.add("a byte after the end", "malformed", input=(honest + b"\0").hex())
+    file.add("cut short", "malformed", input=honest[:-1].hex())
+    file.add("a sequence number in two bytes", "malformed", input=honest.replace(b"\x00\x50", b"\x18\x00\x50", 1).hex())
+    return file
+
+
+def packed() -> VectorFile:
+    file = VectorFile(
+        "packed",
+        "input: packed tokens. steps: decode step and row in it of each token. digest: the tokens digest of an end.",
+    )
+    accepted = [Source.PLAIN, Source.DRAFT_ACCEPTED, Source.DRAFT_ACCEPTED, Source.BONUS, Source.DRAFT_CORRECTED]
+    story = Story.open("packed").turn(asked(), 7, sources=accepted)
+    honest = pack(story.tokens())
+
+    def add(name: str, expected: str, value: PackedTokens, **changed: Any) -> None:
+        file.add(name, expected, input=encoding.encode(replace(value, **changed).to_cbor()).hex())
+
+    add("seven tokens of two bytes, two accepted drafts", "ok", honest)
+    add("no tokens", "ok", PackedTokens(0, 2, b"", b""))
+    for width, vocabulary in ((1, 256), (2, 257), (3, 65_537), (4, 2**24 + 1)):
+        ids = [0, vocabulary - 1]
+        made = PackedTokens.pack(ids, [Source.PLAIN] * 2, [True, True], vocabulary)
+        add(f"width of a vocabulary of {vocabulary}: {width}", "ok", made)
+    add("forced tokens", "ok", PackedTokens(2, 1, b"\1\2", b"\xcc"))
+    add("width 0", "malformed", PackedTokens(2, 0, b"", b"\x88"))
+    add("width 5", "malformed", PackedTokens(1, 5, bytes(5), b"\x08"))
+    add("ids one byte short", "malformed", honest, ids=honest.ids[:-1])
+    add("ids one byte long", "malformed", honest, ids=honest.ids + b"\0")
+    add("marks one byte short", "malformed", honest, marks=honest.marks[:-1])
+    add("a mark after the last", "malformed", honest, marks=honest.marks[:-1] + bytes([honest.marks[-1] | 0x80]))
+    add("source 5", "malformed", honest, marks=b"\x0d" + honest.marks[1:])
+    add("source 7 in the high half", "malformed", honest, marks=b"\x78" + honest.marks[1:])
+    add("count of 2^22 + 1", "malformed", honest, count=2**22 + 1)
+    file.add("three fields", "malformed", input=encoding.encode(honest.to_cbor()[:3]).hex())
+    file.add("null", "malformed", input="f6")
+    return file

@@ -1,0 +1,350 @@
+"""Runs one case of a vector file through the Python implementation.
+
+An outcome is `{"ok": …}` with what a reader has to find, or `{"error": code}`: a reason code of spec/reason-codes.md,
+`malformed`, or `policy` for a request that is well formed but not allowed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from verifiable import cose, encoding, merkle, records
+from verifiable.checkpoint import open_checkpoint
+from verifiable.checks import OpenedSession, check_evidence, check_receipt
+from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.evidence import Evidence, PackedTokens
+from verifiable.head import Head
+from verifiable.keys import PublicKey
+from verifiable.logits import Entries
+from verifiable.manifest import Manifest
+from verifiable.receipt import Receipt
+from verifiable.records import Close, End, Leaf, Open, Token, Turn
+from verifiable.request import parse_body, parse_canonical
+from verifiable.sampling import SamplingDefaults, SamplingParams, acceptable, choose, gumbel, sampling_key
+from verifiable.text import deliver
+from verifiable.tlog_proof import TlogProof
+from verifier.fault import Fault
+from verifier.replay import replay_records
+
+Case = dict[str, Any]
+Outcome = dict[str, Any]
+
+DIGITS = 9
+"""Decimals of real numbers in outcomes; readers compare them with a tolerance of 1e-8."""
+
+
+def run(operation: str, case: Case) -> Outcome:
+    """The outcome of a case of the vector file with this operation."""
+    try:
+        return {"ok": OPERATIONS[operation](case)}
+    except VerificationError as error:
+        return {"error": error.code}
+    except MalformedError:
+        return {"error": "malformed"}
+    except PolicyError:
+        return {"error": "policy"}
+
+
+def cbor(case: Case) -> Any:
+    tags = frozenset(case.get("tags", []))
+    return show(encoding.decode(bytes.fromhex(case["input"]), tags=tags))
+
+
+def show(value: Any) -> Any:
+    """A decoded CBOR value as JSON in which every type can be told from every other."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return {"int": str(value)}
+    if isinstance(value, float):
+        return {"float": struct.pack(">d", value).hex()}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, str):
+        return {"text": value}
+    if isinstance(value, list):
+        return [show(item) for item in value]
+    if isinstance(value, dict):
+        return {"map": [[show(key), show(item)] for key, item in value.items()]}
+    return {"tag": value.tag, "value": show(value.value)}
+
+
+def key(case: Case) -> Any:
+    found = PublicKey.parse(case["vkey"])
+    return {"name": found.name, "key": found.raw.hex(), "kid": found.kid.hex()}
+
+
+def signature(case: Case) -> Any:
+    public = PublicKey("vectors.example", bytes.fromhex(case["key"]))
+    public.verify(bytes.fromhex(case["signature"]), bytes.fromhex(case["message"]))
+    return True
+
+
+def envelope(case: Case) -> Any:
+    signed = cose.verify1(bytes.fromhex(case["input"]), trusted(case), case["typ"])
+    return {"payload": signed.payload.hex(), "signer": signed.key.name}
+
+
+def trusted(case: Case) -> list[PublicKey]:
+    return [PublicKey.parse(text) for text in case["trusted"]]
+
+
+def tree(case: Case) -> Any:
+    """Five questions about a tree, by `what`."""
+    if case["what"] == "root":
+        leaves = [merkle.leaf_hash(bytes.fromhex(entry)) for entry in case["entries"]]
+        return merkle.Tree.from_leaves(leaves).root().hex()
+    proof = [bytes.fromhex(value) for value in case["proof"]]
+    if case["what"] == "inclusion":
+        leaf, root = bytes.fromhex(case["leaf"]), bytes.fromhex(case["root"])
+        merkle.verify_inclusion(leaf, case["index"], case["size"], proof, root)
+        return True
+    if case["what"] == "consistency":
+        old, new = bytes.fromhex(case["old_root"]), bytes.fromhex(case["root"])
+        merkle.verify_consistency(case["old_size"], case["size"], proof, old, new)
+        return True
+    known = {index: bytes.fromhex(value) for index, value in case["leaves"]}
+    return merkle.root_from_multiproof(case["size"], known, proof).hex()
+
+
+def derivation(case: Case) -> Any:
+    """The digests and keys that are derived from others, by `what`."""
+    what = case["what"]
+    if what == "turn-secret":
+        return records.turn_secret(bytes.fromhex(case["secret"]), case["turn"]).hex()
+    if what == "salt":
+        return records.salt(bytes.fromhex(case["secret"]), case["seq"]).hex()
+    if what == "prompt-digest":
+        return records.ids_digest(case["ids"]).hex()
+    if what == "stop-digest":
+        return records.stop_digest(tuple(case["stops"])).hex()
+    if what == "tokens-digest":
+        sources = [records.Source(source) for source in case["sources"]]
+        return records.tokens_digest(case["ids"], sources, case["fresh"]).hex()
+    return sampling_key(bytes.fromhex(case["nonce"]), bytes.fromhex(case["request_digest"]), case["turn"]).hex()
+
+
+def manifest(case: Case) -> Any:
+    found = Manifest.parse(bytes.fromhex(case["input"]))
+    return {
+        "digest": found.digest().hex(),
+        "provider": found.provider,
+        "valid_from": found.valid_from,
+        "valid_to": found.valid_to,
+        "files": [[file.name, file.sha256.hex(), file.size] for file in found.model.files],
+        "vocabulary": found.model.vocabulary,
+        "n_ctx": found.runtime.n_ctx,
+        "fingerprint": found.runtime.fingerprint.hex(),
+        "invariant": found.runtime.invariant,
+        "k": found.k,
+        "value_kind": found.value_kind,
+        "defaults": [found.defaults.temperature, found.defaults.top_k, found.defaults.top_p, found.defaults.min_p],
+        "drafters": list(found.drafters),
+        "session_keys": [item.kid.hex() for item in found.session_keys],
+        "log": None if found.log is None else found.log.name,
+    }
+
+
+def head(case: Case) -> Any:
+    found = Head.parse(bytes.fromhex(case["input"]))
+    return {
+        "session": found.session.hex(),
+        "size": found.size,
+        "root": found.root.hex(),
+        "manifest": found.manifest_digest.hex(),
+        "time": found.time,
+    }
+
+
+def leaf(case: Case) -> Any:
+    return show_leaf(records.parse(bytes.fromhex(case["input"])))
+
+
+def show_leaf(found: Leaf) -> Any:
+    shown: dict[str, Any] = {"session": found.session.hex(), "seq": found.seq, "salt": found.salt.hex()}
+    match found:
+        case Open():
+            return {"kind": "open", **shown, "manifest": found.manifest_digest.hex(), "time": found.time}
+        case Turn():
+            return {
+                "kind": "turn",
+                **shown,
+                "turn": found.turn,
+                "request": found.request_digest.hex(),
+                "prompt": found.prompt_digest.hex(),
+                "prompt_count": found.prompt_count,
+                "params": show_params(found.params),
+                "stops": found.stop_digest.hex(),
+                "nonce": found.nonce.hex(),
+                "nonce_source": int(found.nonce_source),
+                "cached": found.cached,
+            }
+        case Token():
+            return {
+                "kind": "token",
+                **shown,
+                "turn": found.turn,
+                "position": found.position,
+                "token": found.token,
+                "source": int(found.source),
+                "step": found.step,
+                "row": found.row,
+                "ids": [int(item) for item in found.entries.ids],
+                "logits": found.entries.logit_bytes().hex(),
+            }
+        case End():
+            return {
+                "kind": "end",
+                **shown,
+                "turn": found.turn,
+                "finish": int(found.finish),
+                "prompt_count": found.prompt_count,
+                "completion_count": found.completion_count,
+                "text": found.text_digest.hex(),
+                "tokens": found.tokens_digest.hex(),
+                "drafted": found.drafted,
+                "accepted": found.accepted,
+            }
+        case Close():
+            return {"kind": "close", **shown, "turns": found.turns}
+
+
+def show_params(params: SamplingParams) -> list[float | int]:
+    return [params.temperature, params.top_k, params.top_p, params.min_p, params.max_tokens]
+
+
+def packed(case: Case) -> Any:
+    found = PackedTokens.from_cbor(encoding.decode(bytes.fromhex(case["input"])))
+    ids, sources, fresh = found.unpack()
+    return {
+        "ids": ids,
+        "sources": [int(source) for source in sources],
+        "steps": [list(step) for step in found.steps()],
+        "digest": records.tokens_digest(ids, sources, fresh).hex(),
+    }
+
+
+def request(case: Case) -> Any:
+    """A canonical request; with `context` also the parameters that follow from it."""
+    found = parse_canonical(text_or_hex(case))
+    shown: dict[str, Any] = {
+        "digest": found.digest().hex(),
+        "nonce": None if found.nonce is None else found.nonce.hex(),
+        "nonce_source": int(found.nonce_source()),
+        "session": found.session,
+        "stops": list(found.stops),
+        "seed": found.seed,
+    }
+    if "context" in case:
+        context = case["context"]
+        defaults = SamplingDefaults(*context["defaults"])
+        try:
+            params = found.params(defaults, context["k"], context["n_ctx"], context["prompt_count"])
+            shown["params"] = show_params(params)
+        except PolicyError:
+            shown["params"] = None
+    return shown
+
+
+def text_or_hex(case: Case) -> bytes:
+    """The `text` of a case as UTF-8, or the bytes of its `input` where they are no text."""
+    return case["text"].encode() if "text" in case else bytes.fromhex(case["input"])
+
+
+def body(case: Case) -> Any:
+    return parse_body(case["path"], text_or_hex(case)).canonical.decode()
+
+
+def draw(case: Case) -> Any:
+    """One token's draw: the noise of its entries, and the ids that a verifier accepts."""
+    entries = Entries.from_bytes(
+        np.array(case["ids"], "<u4").tobytes() if "ids" in case else bytes.fromhex(case["id_bytes"]),
+        bytes.fromhex(case["logits"]),
+    )
+    temperature, top_k, top_p, min_p = case["params"]
+    params = SamplingParams(float(temperature), top_k, float(top_p), float(min_p), 1)
+    secret = bytes.fromhex(case["key"])
+    noise = gumbel(secret, case["position"], entries.ids)
+    allowed = acceptable(entries, params, secret, case["position"])
+    if choose(entries, params, secret, case["position"]) not in allowed:
+        raise VerificationError("an honest draw is not accepted", code="token-not-sampled")
+    return {"noise": [round(float(value), DIGITS) for value in noise], "acceptable": sorted(allowed)}
+
+
+def delivery(case: Case) -> Any:
+    text, stopped = deliver([bytes.fromhex(piece) for piece in case["pieces"]], tuple(case["stops"]))
+    return {"text": text, "stopped": stopped, "digest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def checkpoint(case: Case) -> Any:
+    signed = open_checkpoint(case["text"].encode(), PublicKey.parse(case["log"])).checkpoint
+    return {"origin": signed.origin, "size": signed.size, "root": signed.root.hex()}
+
+
+def tlog_proof(case: Case) -> Any:
+    proof = TlogProof.parse(case["text"].encode())
+    signed = proof.verify(bytes.fromhex(case["entry"]), PublicKey.parse(case["log"])).checkpoint
+    return {"index": proof.index, "size": signed.size}
+
+
+def receipt(case: Case) -> Any:
+    session = check_receipt(Receipt.parse(base64.b64decode(case["input"])), trusted(case), case.get("text"))
+    return show_session(session)
+
+
+def show_session(session: OpenedSession) -> dict[str, Any]:
+    return {
+        "provider": session.manifest.provider,
+        "session": session.head.session.hex(),
+        "size": session.head.size,
+        "turns": len(session.spans),
+        "closed": session.closed,
+    }
+
+
+class Refused(VerificationError):
+    """A fault that replay found, as an error."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.what, code=fault.code)
+
+
+def evidence(case: Case) -> Any:
+    """All checks of evidence that need no model, then the replay of every record shown."""
+    session, turns = check_evidence(Evidence.parse(base64.b64decode(case["input"])), trusted(case))
+    opened = []
+    for turn in turns:
+        fault = replay_records(turn)
+        if fault is not None:
+            raise Refused(fault)
+        leaf = turn.span.turn
+        opened.append({"turn": leaf.turn, "tokens": turn.span.end.completion_count, "replayed": len(turn.shown)})
+    return {**show_session(session), "opened": opened}
+
+
+OPERATIONS: dict[str, Callable[[Case], Any]] = {
+    "cbor": cbor,
+    "key": key,
+    "signature": signature,
+    "envelope": envelope,
+    "tree": tree,
+    "derivation": derivation,
+    "manifest": manifest,
+    "head": head,
+    "leaf": leaf,
+    "packed": packed,
+    "request": request,
+    "body": body,
+    "draw": draw,
+    "delivery": delivery,
+    "checkpoint": checkpoint,
+    "tlog-proof": tlog_proof,
+    "receipt": receipt,
+    "evidence": evidence,
+}
