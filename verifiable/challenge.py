@@ -33,13 +33,10 @@ def draw_turns(seed: bytes, session: bytes, turns: int, count: int) -> list[int]
     return sorted(sorted(range(turns), key=lot)[: max(count, 0)])
 
 
-def chance(population: int, drawn: int, share: float) -> float:
-    """The probability that a draw of `drawn` of `population` meets at least one of the `share` that cheats.
+def chance(drawn: int, share: float) -> float:
+    """The probability that at least one of `drawn` sessions is one of those in which a provider cheats.
 
-    Drawn without replacement; the number of cheating sessions is rounded down, so the chance is not overstated.
+    `share` is the share of sessions with cheating. A draw without replacement from a short list meets one sooner, so
+    this does not overstate.
     """
-    bad = int(population * share)
-    missed = 1.0
-    for index in range(min(drawn, population)):
-        missed *= max(population - bad - index, 0) / (population - index)
-    return 1.0 - missed
+    return float(1.0 - (1.0 - share) ** drawn)

@@ -174,7 +174,7 @@ def _check_status(response: httpx.Response, path: str) -> None:
             code="no-evidence",
             expected="200",
             found=str(status),
-            hint="An unknown session and a missing right look alike: check the capability or the auditor key.",
+            hint="An unknown session and a missing right look alike: is --auditor-key right?",
         )
     if 300 <= status < 400:
         raise _unreachable(f"the provider sends {path} elsewhere", "no redirect", str(status))

@@ -9,6 +9,7 @@ from typing import Any
 
 from verifiable.challenge import chance
 from verifiable.verdict import Status, Verdict
+from verifier.marks import compared
 
 SHARE = 0.1
 """The share of sessions for which reports state the chance of catching a provider that cheats in them."""
@@ -26,7 +27,7 @@ class Draw:
     @property
     def chance(self) -> float:
         """Probability that a provider which cheats in `SHARE` of its sessions would have been caught."""
-        return chance(self.population, self.drawn, SHARE)
+        return chance(self.drawn, SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,21 @@ class Outcome:
     def tokens_total(self) -> int:
         return sum(verdict.tokens_total for verdict in self.verdicts)
 
+    @property
+    def tokens_compared(self) -> int:
+        """Tokens that were recomputed and compared, whatever came out; `tokens_checked` counts those that agree."""
+        return sum(compared(turn["strip"]) for verdict in self.verdicts for turn in verdict.details.get("turns", ()))
+
     def count(self, status: Status) -> int:
         return sum(verdict.status is status for verdict in self.verdicts)
+
+    def findings(self) -> list[list[Verdict]]:
+        """The verdicts that are no pass, failed ones first, those of one reason code together."""
+        groups: dict[tuple[bool, str], list[Verdict]] = {}
+        for verdict in self.verdicts:
+            if verdict.status is not Status.EXACT:
+                groups.setdefault((verdict.status is not Status.FAILED, str(verdict.code)), []).append(verdict)
+        return [group for _, group in sorted(groups.items(), key=lambda item: item[0][0])]
 
     def limits(self) -> list[str]:
         """What the audit does not show, each once, with the number of sessions that it holds for."""

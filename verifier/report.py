@@ -17,7 +17,7 @@ from verifier.show import moment, place, short
 from verifier.strip import cell, describe, legend, strip
 
 MOST_STRIPS = 60
-MOST_FAILURES = 20
+MOST_ALSO = 20
 _WORDS = {Status.EXACT: ("pass", "verified"), Status.FAILED: ("fail", "failed")}
 _CHECKED = {True: ("pass", "passed"), False: ("fail", "failed"), None: ("undecided", "not possible")}
 _MOODS = {Status.EXACT: "good", Status.FAILED: "bad"}
@@ -81,12 +81,12 @@ def _about(outcome: Outcome) -> str:
 
 def _failures(outcome: Outcome) -> str:
     """What went wrong, session by session: the story that a buyer reads after the banner."""
-    told = [verdict for verdict in outcome.verdicts if verdict.status is not Status.EXACT]
-    told.sort(key=lambda verdict: verdict.status is not Status.FAILED)
-    if not told:
+    groups = outcome.findings()
+    if not groups:
         return ""
-    parts = [f'<section aria-labelledby="failures"><h2 id="failures">{"What was found"}</h2>']
-    for verdict in told[:MOST_FAILURES]:
+    parts = ['<section aria-labelledby="failures"><h2 id="failures">What was found</h2>']
+    for group in groups:
+        verdict = group[0]
         words = meaning(verdict.code)
         rows = [
             ("Where", place(verdict) or "the file as a whole"),
@@ -99,24 +99,30 @@ def _failures(outcome: Outcome) -> str:
         listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows if text)
         if verdict.guess:
             listed += f'<dt>A guess</dt><dd class="guess">{escape(verdict.guess)}</dd>'
+        if len(group) > 1:
+            others = "; ".join(place(other) for other in group[1 : 1 + MOST_ALSO])
+            more = f"; and {len(group) - 1 - MOST_ALSO} more" if len(group) > 1 + MOST_ALSO else ""
+            listed += f"<dt>The same in</dt><dd>{escape(others + more)}</dd>"
         title = f"{_word(verdict)} <code>{escape(str(verdict.code))}</code>: {escape(verdict.summary)}"
         parts.append(f'<div class="card" style="margin-bottom:1rem"><h3>{title}</h3><dl>{listed}</dl></div>')
-    if len(told) > MOST_FAILURES:
-        parts.append(f"<p>… and {len(told) - MOST_FAILURES} more, in the table below.</p>")
     return "".join(parts) + "</section>"
 
 
 def _checked(outcome: Outcome) -> str:
-    exact = outcome.count(Status.EXACT)
-    items = [
-        f"{exact} of {_count(len(outcome.verdicts))} verified exactly",
-        f"{outcome.tokens_checked:,} of {outcome.tokens_total:,} tokens computed again with your own copy of the "
-        "model, and every committed logit compared bit for bit",
-        "every token drawn again from its record, the committed parameters and the turn's key",
-        "the prompt that the model was given, the delivered text, the reason why each answer ended, and the counts",
-    ]
-    if not outcome.tokens_checked:
-        items = ["no token was recomputed"]
+    compared, total = outcome.tokens_compared, outcome.tokens_total
+    items = [f"{outcome.count(Status.EXACT)} of {_count(len(outcome.verdicts))} verified exactly"]
+    if compared:
+        items.append(
+            f"{compared:,} of {total:,} tokens computed again with your own copy of the model, and every committed "
+            f"logit compared bit for bit: {outcome.tokens_checked:,} tokens agree in everything"
+        )
+    if outcome.tokens_checked:
+        items += [
+            "each of those tokens drawn again from its record, the committed parameters and the turn's key",
+            "their prompts, the delivered text, the reason why each answer ended, and the counts",
+        ]
+    if not compared:
+        items.append("no token was recomputed")
     return _items(map(escape, items))
 
 
@@ -124,13 +130,16 @@ def _sessions(outcome: Outcome) -> str:
     rows = []
     for verdict in outcome.verdicts:
         facts = verdict.details
-        found = f"<code>{escape(verdict.code)}</code> {escape(place(verdict))}" if verdict.code else "all tokens agree"
+        found = "all tokens agree"
+        if verdict.code:
+            found = f"<code>{escape(verdict.code)}</code> {escape(place(verdict, False))}"
         opened = moment(facts["opened"]) if "opened" in facts else ""
+        name, whole = escape(short(verdict.session)), escape(verdict.session or "")
         rows.append(
-            f'<tr><th scope="row"><code title="{escape(verdict.session or "")}">{escape(short(verdict.session))}</code>'
-            f"</th><td>{_word(verdict)}</td><td>{found}</td>"
+            f'<tr><th scope="row"><code class="id" title="{whole}">{name}</code></th>'
+            f"<td>{_word(verdict)}</td><td>{found}</td>"
             f'<td class="n">{escape(str(facts.get("session_turns", "")))}</td>'
-            f'<td class="n">{verdict.tokens_checked:,} of {verdict.tokens_total:,}</td><td>{opened}</td></tr>'
+            f'<td class="n">{verdict.tokens_checked:,} of {verdict.tokens_total:,}</td><td class="t">{opened}</td></tr>'
         )
     heads = (("Session", ""), ("Verdict", ""), ("Finding", ""), ("Turns", "n"), ("Tokens", "n"), ("Opened", ""))
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
@@ -183,6 +192,8 @@ def _checks(outcome: Outcome) -> str:
         kind, word = _CHECKED[worst.passed]
         passed = sum(check.passed is True for check in checks)
         count = f" ({passed} of {len(checks)} sessions)" if len(checks) > 1 else ""
+        if len({check.detail for check in checks}) > 1:
+            count += ", for example"
         mark = f'<span class="word {kind}">{word}</span>'
         rows.append(f"<li>{mark} <strong>{escape(name)}</strong>{count}: {escape(worst.detail)}</li>")
     return f"<ul>{''.join(rows)}</ul>"

@@ -20,8 +20,8 @@ def not_shown(
     closed = [span.turn.turn for span in session.spans if span.turn.turn not in opened]
     if closed:
         notes.append(f"{_turns(closed)} of this session: the evidence does not open {_them(closed)}")
-    checked = {result.turn for result in results if result.checked}
-    rest = [turn for turn in turns if turn.span.turn.turn in opened - checked]
+    reached = {result.turn for result in results if result.checked or result.fault is not None}
+    rest = [turn for turn in turns if turn.span.turn.turn in opened - reached]
     empty = [turn.span.turn.turn for turn in rest if not turn.span.end.completion_count]
     open_only = [turn.span.turn.turn for turn in rest if turn.span.end.completion_count]
     if empty:

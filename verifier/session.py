@@ -18,11 +18,12 @@ from verifiable.manifest import RAW_LOGITS, Manifest, ModelIdentity
 from verifiable.receipt import Receipt
 from verifiable.verdict import Check, Status, Verdict
 from verifier.fault import Fault
+from verifier.marks import UNCHECKED
 from verifier.rebuild import Bound, check_same_history
 from verifier.reexecute import Progress, Worker
 from verifier.replay import replay_records
 from verifier.scope import describe, not_shown
-from verifier.turn import UNCHECKED, TurnResult, audit_turn
+from verifier.turn import TurnResult, audit_turn
 
 FetchFull = Callable[[int], bytes]
 """Gets the evidence of kind `full` of a turn from the provider, encoded; raises a VerifiableError where it can't."""

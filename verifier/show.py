@@ -13,8 +13,8 @@ from verifier.meaning import meaning
 from verifier.outcome import SHARE, Outcome
 
 _GREEN, _RED, _YELLOW, _BOLD = "32", "31", "33", "1"
-MOST_FAILURES = 5
-"""Failures that are told in full; the JSON and the report have them all."""
+MOST_ALSO = 10
+"""Further sessions that are named for one reason code; the JSON and the report have them all."""
 
 
 def verification(verdict: Verdict, kid: str) -> list[str]:
@@ -47,17 +47,19 @@ def audit(outcome: Outcome) -> list[str]:
     elif worst is None:
         lines.append(colour("INCONCLUSIVE", _YELLOW) + "  there is no session to audit. Nothing was checked.")
     else:
-        told = [verdict for verdict in outcome.verdicts if verdict.status is outcome.status]
-        for verdict in told[:MOST_FAILURES]:
-            lines += [*failure(verdict), ""]
-        if len(told) > MOST_FAILURES:
-            lines.append(f"… and {len(told) - MOST_FAILURES} more sessions; --json and --html have them all.")
+        for group in outcome.findings():
+            lines += [*failure(group[0]), *[also(verdict) for verdict in group[1 : 1 + MOST_ALSO]]]
+            if len(group) > 1 + MOST_ALSO:
+                lines.append(f"  … and in {len(group) - 1 - MOST_ALSO} more sessions; --json and --html have them all")
+            lines.append("")
         if len(outcome.verdicts) > 1:
             lines.append(_tally(outcome))
-    lines += [printable(f"Evidence: {path}") for path in outcome.saved]
+    if outcome.saved and outcome.status is Status.FAILED:
+        lines.append("Evidence: anyone with the model file can repeat this with `verifiable audit FILE --model …`")
+    lines += [printable(f"  {path}") for path in outcome.saved]
     limits = outcome.limits()
     if limits:
-        lines.append(printable("Not shown by this: " + "; ".join(limits) + "."))
+        lines += ["Not shown by this:", *[printable(f"  - {limit}") for limit in limits]]
     if outcome.draw is not None and outcome.status is Status.EXACT and outcome.draw.population > 1:
         lines.append(
             f"A provider that cheats in one session of {round(1 / SHARE)} would have been caught with probability "
@@ -79,9 +81,15 @@ def failure(verdict: Verdict) -> list[str]:
     return [lines[0], *map(printable, lines[1:])]
 
 
-def place(verdict: Verdict) -> str:
-    """Where a verdict points: session, turn, token, position; as far as it does."""
-    parts = [] if verdict.session is None else [f"session {short(verdict.session)}"]
+def also(verdict: Verdict) -> str:
+    """One line for a further session with the same reason code."""
+    found = "" if verdict.found is None else f": expected {verdict.expected}, found {verdict.found}"
+    return printable(f"  also {place(verdict)}{found}")
+
+
+def place(verdict: Verdict, session: bool = True) -> str:
+    """Where a verdict points: session (unless that is said already), turn, token, position; as far as it does."""
+    parts = [f"session {short(verdict.session)}"] if session and verdict.session is not None else []
     if verdict.turn is not None:
         parts.append(f"turn {verdict.turn}")
     if verdict.token is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from verifier.turn import DIFFERS, NOT_SAMPLED, SUSPECT, UNCHECKED
+from verifier.marks import DIFFERS, NOT_SAMPLED, SUSPECT, UNCHECKED
 
 MOST_CELLS = 4000
 """Cells of one strip; a browser draws them at once, and the story is near the first difference."""

@@ -14,18 +14,17 @@ from verifiable.records import Finish
 from verifiable.text import deliver
 from verifier.diagnose import Mismatch, Show, diagnose
 from verifier.fault import Fault
+from verifier.marks import DIFFERS, NOT_SAMPLED, SAME, SUSPECT, UNCHECKED
 from verifier.rebuild import Bound, Claim, rebuild
 from verifier.reexecute import Worker
 from verifier.replay import replay
 
-SAME, DIFFERS, SUSPECT, NOT_SAMPLED, UNCHECKED = "=", "!", "?", "s", "."
-"""Marks of a token in `TurnResult.strip`: recomputed and replayed; its record differs; it lies among leaves of which
-some differ; its draw does not follow; not checked."""
-
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """What came out of one turn. `differences` has one number a token, where the records are known."""
+    """What came out of one turn. `strip` has a mark a token (see `marks`), `differences` a number a token where the
+    records are known.
+    """
 
     turn: int
     prompt_tokens: int
