@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from verifiable.errors import PolicyError
 from verifiable.llama.identity import identify
 from verifiable.llama.library import load_library
-from verifiable.llama.probe import ProbeResult
+from verifiable.llama.probe import ProbeResult, ScheduleResult
 from verifiable.llama.probe import probe as run_probe
 from verifiable.llama.settings import KV_TYPES, RuntimeSettings, as_dict
 from verifiable.manifest import ModelIdentity
@@ -94,6 +94,17 @@ def _as_json(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSett
     return json.dumps(facts, indent=2, allow_nan=False)
 
 
+def _verdict(result: ScheduleResult) -> str:
+    if result.equal:
+        return "yes"
+    differs = []
+    if result.first_difference is not None:
+        differs.append(f"logits from position {result.first_difference}, by up to {result.worst:.3g}")
+    if result.operation is not None:
+        differs.append(f"first within: {result.operation}")
+    return "no: " + ("; ".join(differs) or "nothing could be compared")
+
+
 def _as_text(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSettings) -> str:
     on = [name for name in ("repack", "tiled", "kv_unified") if getattr(settings, name)]
     lines = [
@@ -105,8 +116,7 @@ def _as_text(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSett
         f"{'Against whole chunks':<{_NAME_WIDTH}}  same bits?",
     ]
     for each in result.schedules:
-        verdict = "yes" if each.equal else f"no, from position {each.first_difference}, by up to {each.worst:.3g}"
-        lines.append(f"{each.name:<{_NAME_WIDTH}}  {verdict}")
+        lines.append(f"{each.name:<{_NAME_WIDTH}}  {_verdict(each)}")
     lines.append("")
     if result.invariant:
         lines.append(

@@ -19,6 +19,7 @@ from verifiable.llama import library
 from verifiable.llama.batch import Batch
 from verifiable.llama.model import Model
 from verifiable.llama.settings import KV_TYPES, RuntimeSettings
+from verifiable.llama.trace import Trace
 
 __all__ = ["AbortedError", "Batch", "Context", "LogitRows", "NoRoomError", "RollbackError"]
 
@@ -74,20 +75,25 @@ class Context:
     Args:
         model: an open model, loaded with the same `repack` and `n_gpu_layers` as *settings* say.
         settings: how to run it.
+        trace: an observer of the computation, for the numerics probe.
 
     Raises:
         PolicyError: model, process and settings do not belong together.
         EngineError: the model cannot generate text, or llama.cpp refuses the settings (usually: not enough memory).
     """
 
-    def __init__(self, model: Model, settings: RuntimeSettings) -> None:
+    def __init__(self, model: Model, settings: RuntimeSettings, *, trace: Trace | None = None) -> None:
         self._pointer = 0
+        self._trace = trace  # its callback must live as long as the context
         self._model = model
         self.settings = settings
         self.generation = 0
         _check_fit(model, settings)
         self._lib: Any = library.library()
-        self._pointer = model.new_context(_params(self._lib, settings))
+        params = _params(self._lib, settings)
+        if trace is not None:
+            params.cb_eval = trace.callback
+        self._pointer = model.new_context(params)
         self._memory = self._lib.llama_get_memory(self._pointer)
         if not self._memory or not self._lib.llama_get_causal_attn(self._pointer):
             self.close()

@@ -87,7 +87,7 @@ def save(folder: str | PathLike[str], wanted: dict[str, Any], result: ProbeResul
 
 def _plain(result: ScheduleResult) -> list[Any]:
     worst = result.worst if math.isfinite(result.worst) else None  # JSON has no infinity
-    return [result.name, result.equal, result.first_difference, worst, result.compared]
+    return [result.name, result.equal, result.first_difference, worst, result.compared, result.traced, result.operation]
 
 
 def _path(folder: str | PathLike[str], wanted: dict[str, Any]) -> Path:
@@ -104,12 +104,17 @@ def _result(value: Any) -> ProbeResult:
             None if first is None else _is(first, int),
             math.inf if worst is None else _is(worst, float),
             _is(compared, int),
+            _is(traced, int),
+            None if operation is None else _is(operation, str),
         )
-        for name, equal, first, worst, compared in _is(value["schedules"], list)
+        for name, equal, first, worst, compared, traced, operation in _is(value["schedules"], list)
     )
     build = library.BuildInfo(*(_is(part, str) for part in _is(value["build"], list)))
     invariant = _is(value["invariant"], bool)
-    consistent = all(each.equal == (each.first_difference is None) and each.compared > 0 for each in schedules)
+    consistent = all(
+        each.compared > 0 and each.equal == (each.first_difference is None and each.operation is None)
+        for each in schedules
+    )
     if len(fingerprint) != 32 or not schedules or not consistent or invariant != all(s.equal for s in schedules):
         raise ValueError("not a result")
     return ProbeResult(invariant, fingerprint, schedules, build, _is(value["seconds"], float))

@@ -11,8 +11,10 @@ from verifiable.llama.library import BuildInfo
 class ScheduleResult:
     """One way of cutting the work, against the reference.
 
-    `equal`: every logit compared has the same bits. `first_difference`: lowest position that differs, or None.
-    `worst`: largest absolute difference of a logit (infinite when one is no number). `compared`: rows of logits.
+    `equal`: every logit and every intermediate value compared has the same bits. `first_difference`: lowest position
+    whose logits differ, or None. `worst`: largest absolute difference of a logit (infinite when one is no number).
+    `compared`: rows of logits. `traced`: intermediate values, one for each operation and token. `operation`: the
+    first operation whose values differ, or None.
     """
 
     name: str
@@ -20,6 +22,8 @@ class ScheduleResult:
     first_difference: int | None
     worst: float
     compared: int = 0
+    traced: int = 0
+    operation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,155 @@
+"""Look into a forward pass: compare every intermediate value of a token with what it was when computed otherwise.
+
+Comparing logits alone can miss that two ways of computing differ. A difference in the last bit of one product is
+often rounded away before the logits, for nine tokens in ten or for ninety-nine in a hundred, and shows up in the
+next conversation. The value itself differs nearly always. So llama.cpp is asked (`cb_eval`) for the result of each
+operation; one run's results are learnt, token by token, and other runs' are looked up among them.
+
+Which row of a tensor belongs to which token need not be known: each token's share of a result has to be among those
+that were learnt for the same operation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from types import ModuleType
+from typing import Any, Final
+from zlib import crc32
+
+import numpy as np
+
+from verifiable.errors import EngineError
+
+LAYOUT: Final = frozenset((b"NONE", b"VIEW", b"RESHAPE", b"PERMUTE", b"TRANSPOSE", b"CPY", b"CONT", b"SET_ROWS"))
+"""Operations that only move values."""
+FUSED: Final = frozenset((b"RMS_NORM", b"NORM"))
+"""Operations that ggml-cpu computes together with the next one; asking for their results would keep it from that."""
+_EMBEDDING: Final = b"embd"
+"""The first result of each graph (`llm_graph_context::build_inp_embd`), one row for each token in it."""
+
+_OFF, _LEARN, _CHECK = range(3)
+_Key = tuple[bytes, int]
+
+
+class Trace:
+    """An observer for one `Context`. It does nothing until told to learn or to check, batch by batch.
+
+    Args:
+        module: the loaded llama_cpp.
+
+    Attributes:
+        compared: results looked up so far, one for each operation and token.
+        difference: name of the first operation with a result that was not learnt, or None.
+    """
+
+    def __init__(self, module: ModuleType) -> None:
+        ggml: Any = ctypes.CDLL(str(_base_library(module)))
+        for name, result in (
+            ("ggml_nbytes", ctypes.c_size_t),
+            ("ggml_is_contiguous", ctypes.c_bool),
+            ("ggml_get_name", ctypes.c_char_p),
+            ("ggml_op_desc", ctypes.c_char_p),
+        ):
+            function = getattr(ggml, name)
+            function.argtypes, function.restype = [ctypes.c_void_p], result
+        read = ggml.ggml_backend_tensor_get
+        read.argtypes, read.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t], None
+        self._ggml = ggml
+        self._mode = _OFF
+        self._rows = 0
+        self._seen: dict[bytes, int] = {}
+        self._learnt: dict[_Key, tuple[int, set[int]]] = {}
+        self._failure: Exception | None = None
+        self.compared = 0
+        self.difference: str | None = None
+        cast: Any = module
+        self.callback = cast.llama_cpp.ggml_backend_sched_eval_callback(self._called)
+
+    def learn(self, rows: int) -> None:
+        """Learn the results of the next decode, a batch of *rows* rows that llama.cpp computes at once."""
+        self._begin(_LEARN, rows)
+
+    def check(self, rows: int) -> None:
+        """Look up the results of the next decode, whose tokens have all been learnt."""
+        self._begin(_CHECK, rows)
+
+    def stop(self) -> None:
+        """End what `learn` or `check` began.
+
+        Raises:
+            EngineError: the results could not be read.
+        """
+        self._mode = _OFF
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise EngineError("cannot read llama.cpp's intermediate results", found=failure) from failure
+
+    def reset(self) -> None:
+        """Forget what was compared, but not what was learnt."""
+        self.compared, self.difference = 0, None
+
+    def _begin(self, mode: int, rows: int) -> None:
+        self._mode, self._rows = mode, rows
+        self._seen.clear()
+
+    def _called(self, tensor: int, asks: bool, _data: object) -> bool:
+        # Runs inside the computation: nothing may be raised through it.
+        if self._mode == _OFF:
+            return False
+        try:
+            operation = self._ggml.ggml_op_desc(tensor)
+            if asks:
+                return operation not in LAYOUT and operation not in FUSED
+            self._take(tensor, operation)
+        except Exception as error:
+            self._failure = self._failure or error
+            self._mode = _OFF
+        return True
+
+    def _take(self, tensor: int, operation: bytes) -> None:
+        name = self._ggml.ggml_get_name(tensor)
+        size = self._ggml.ggml_nbytes(tensor)
+        if name == _EMBEDDING:
+            self._seen.clear()  # a large batch is computed as several graphs
+        if not name or name.startswith((b"node_", b" ", b"cache_")):
+            name = operation  # numbers of unnamed nodes depend on the graph; their order does not
+        number = self._seen.get(name, 0)
+        self._seen[name] = number + 1
+        key = (name, number)
+        if not size or not self._ggml.ggml_is_contiguous(tensor):
+            return
+        if self._mode == _LEARN:
+            if size % self._rows:
+                return  # not one share for each token
+            share, known = self._learnt.setdefault(key, (size // self._rows, set()))
+            if share == size // self._rows:
+                known.update(self._shares(tensor, size, share))
+            return
+        share, known = self._learnt.get(key, (0, set()))
+        if not share:
+            return
+        if name == _EMBEDDING and not size % share:
+            self._rows = size // share
+        if size != share * self._rows:
+            return
+        found = self._shares(tensor, size, share)
+        self.compared += len(found)
+        if self.difference is None and not known.issuperset(found):
+            label = name if name == operation else name + b", " + operation
+            self.difference = label.decode("utf-8", "replace")
+
+    def _shares(self, tensor: int, size: int, share: int) -> list[int]:
+        buffer = np.empty(size, np.uint8)
+        self._ggml.ggml_backend_tensor_get(tensor, buffer.ctypes.data, 0, size)
+        # A checksum will do: nobody chooses these values, and the probe's result is for the one who runs it.
+        data = buffer.data
+        return [crc32(data[at : at + share]) for at in range(0, size, share)]
+
+
+def _base_library(module: ModuleType) -> Any:
+    cast: Any = module
+    folder = cast.llama_cpp._base_path
+    for name in ("libggml-base.so", "libggml-base.dylib", "ggml-base.dll"):
+        if (folder / name).exists():
+            return folder / name
+    raise EngineError("llama.cpp's base library is missing", expected="libggml-base", found=folder)
