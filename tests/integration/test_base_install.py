@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sessions import PROVIDER, recording
 from verifiable.cli import OPTIONAL
+from verifiable.evidence import Kind
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORT_SECONDS = 0.5
@@ -94,4 +96,21 @@ def test_serving_without_its_extra_says_what_to_install(base: Path) -> None:
     assert done.returncode == 4
     assert done.stdout == ""
     assert "verifiable-inference[" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_receipt_and_its_evidence_are_checked(base: Path, tmp_path: Path) -> None:
+    session = recording()
+    receipt, key, evidence = tmp_path / "answer.receipt", tmp_path / "provider.pub", tmp_path / "answer.evidence"
+    receipt.write_bytes(session.receipt().encode())
+    evidence.write_bytes(session.evidence(Kind.FULL).encode())
+    key.write_text(PROVIDER.public.vkey() + "\n")
+    command: list[str | Path] = [base / "verifiable", "verify", receipt, "--evidence", evidence, "--trust", key]
+    assert "Signed by acme" in run(*command).stdout
+    damaged = bytearray(receipt.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    receipt.write_bytes(damaged)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode in (1, 2)
+    assert "checksum" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
