@@ -21,7 +21,7 @@ from verifiable.verdict import Status, Verdict
 from verifier.client import Client, Listed
 from verifier.fault import Fault
 from verifier.outcome import Draw
-from verifier.reexecute import Worker
+from verifier.reexecute import Reexecutor
 from verifier.session import audit
 
 MAX_SESSIONS = 100_000
@@ -36,7 +36,7 @@ class Auditor:
     files written so far.
     """
 
-    worker: Worker
+    worker: Reexecutor
     trust: Sequence[PublicKey]
     folder: Path
     keep_all: bool = False

@@ -152,7 +152,6 @@ class Client:
         except (httpx.InvalidURL, UnicodeError) as error:
             raise PolicyError("the provider's address", found=str(error)) from error
 
-
     async def _exchange(
         self, path: str, limit: int, query: Mapping[str, str] | None, headers: Mapping[str, str]
     ) -> bytes:

@@ -18,7 +18,7 @@ from verifiable.manifest import Runtime
 from verifiable.merkle import Tree, leaf_hash
 from verifier.fault import Fault
 from verifier.rebuild import Bound, Claim, rebuild
-from verifier.reexecute import Worker
+from verifier.reexecute import Reexecutor
 
 Show = Callable[[int], OpenedTurn]
 """Gets all records of a turn from the provider, checked and bound to the head that is audited; raises a
@@ -47,9 +47,7 @@ class Mismatch:
     where: tuple[int, int]
 
 
-def diagnose(
-    mismatch: Mismatch, worker: Worker, show: Show | None
-) -> tuple[Fault, tuple[float, ...]]:
+def diagnose(mismatch: Mismatch, worker: Reexecutor, show: Show | None) -> tuple[Fault, tuple[float, ...]]:
     """The fault, as precise as can be had, and the difference of each record where the records are known."""
     shown, note = mismatch.turn, None
     if not shown.shown and show is not None:
@@ -86,9 +84,7 @@ def _records_differ(mismatch: Mismatch, note: str | None) -> Fault:
     )
 
 
-def _logits_differ(
-    mismatch: Mismatch, shown: OpenedTurn, committed: list[Entries]
-) -> tuple[Fault, tuple[float, ...]]:
+def _logits_differ(mismatch: Mismatch, shown: OpenedTurn, committed: list[Entries]) -> tuple[Fault, tuple[float, ...]]:
     start = shown.span.turn.prompt_count
     differences = tuple(difference(a, b) for a, b in zip(committed, mismatch.entries, strict=True))
     wrong = [index for index, value in enumerate(differences) if value > 0.0]
@@ -151,7 +147,7 @@ def _guess(index: int, mean: float) -> str:
     return f"Another quantisation or model, or a prompt that was not committed (mean difference {mean:.2g})."
 
 
-def find_kv_type(mismatch: Mismatch, committed: list[Entries], worker: Worker) -> str | None:
+def find_kv_type(mismatch: Mismatch, committed: list[Entries], worker: Reexecutor) -> str | None:
     """The type of KV cache with which the committed records come out bit for bit, if one of those tried does it."""
     runtime = mismatch.session.manifest.runtime
     for kv_type in KV_TYPES:
@@ -166,7 +162,7 @@ def find_kv_type(mismatch: Mismatch, committed: list[Entries], worker: Worker) -
 
 
 def _reproduces(
-    mismatch: Mismatch, committed: list[Entries], worker: Worker, runtime: Runtime, kv_type: str
+    mismatch: Mismatch, committed: list[Entries], worker: Reexecutor, runtime: Runtime, kv_type: str
 ) -> bool:
     turn, claim, k = mismatch.turn, mismatch.claim, len(mismatch.entries[0].ids)
     worker.load(runtime, kv_type)

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from verifiable import encoding
 from verifiable.encoding import Value
@@ -71,8 +71,49 @@ class Probed:
     build: tuple[str, ...]
 
 
+class Reexecutor(Protocol):
+    """What an audit needs of a model: `Worker` is one in a process of this machine; another may be far away.
+
+    Every method may raise a VerificationError with code `auditor-crashed`, or an EngineError.
+    """
+
+    def identity(self) -> ModelIdentity:
+        """Hashes and counts of the model file."""
+        ...
+
+    def probe(self, runtime: Runtime) -> Probed:
+        """What the numerics probe finds here under the manifest's settings."""
+        ...
+
+    def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
+        """Load the model under the manifest's settings, or with another type of KV cache.
+
+        Returns the size of the vocabulary and the ids that end a generation.
+        """
+        ...
+
+    def prompt_ids(self, request: Request) -> list[int]:
+        """The ids that the request means to this model. Raises PolicyError where the model refuses it."""
+        ...
+
+    def pieces(self, ids: Sequence[int]) -> list[bytes]:
+        """The bytes that each id stands for in a text."""
+        ...
+
+    def score(
+        self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False
+    ) -> list[Entries]:
+        """The record's entries of each token, recomputed: the k best of the row that it was drawn from.
+
+        With `as_generated` the tokens after the prompt are evaluated one at a time instead of in large chunks.
+        """
+        ...
+
+
 class Worker:
     """A model on this machine, in a process of its own. Use it in a `with` statement, or close it.
+
+    Implements `Reexecutor`. What is asked for before `load` comes from the model as it was last loaded.
 
     Args:
         model: the GGUF file, or the first of its parts.
@@ -109,13 +150,13 @@ class Worker:
         self._probed: dict[bytes, Probed] = {}
 
     def identity(self) -> ModelIdentity:
-        """Hashes and counts of the model file; read once."""
+        """As in `Reexecutor`; read once."""
         if self._identity is None:
             self._identity = ModelIdentity.from_cbor(self._call("identify", self.path))
         return self._identity
 
     def probe(self, runtime: Runtime) -> Probed:
-        """What the numerics probe finds here under the manifest's settings; made once for each of them."""
+        """As in `Reexecutor`; made once for each settings."""
         settings = self._settings(runtime)
         key = encoding.encode(settings)
         if key not in self._probed:
@@ -128,35 +169,24 @@ class Worker:
         return self._probed[key]
 
     def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
-        """Load the model under the manifest's settings, or with another type of KV cache.
-
-        Returns the size of the vocabulary and the ids that end a generation.
-        """
         self._use(runtime.tiled)
         items = encoding.array(self._call("load", self.path, self._settings(runtime, kv_type)), 2, "model facts")
         return encoding.uint(items[0], "vocabulary"), frozenset(_unpack(encoding.bytes_(items[1], "end tokens")))
 
     def prompt_ids(self, request: Request) -> list[int]:
-        """The ids that the request means to this model. Raises PolicyError where the model refuses it."""
         return _unpack(encoding.bytes_(self._call("prompt", request.canonical), "prompt ids"))
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:
-        """The bytes that each id stands for in a text."""
         unique = sorted(set(ids))
         found = encoding.array(self._call("pieces", _pack(unique)), len(unique), "pieces")
         table = {
-            token: encoding.bytes_(piece, "piece", maximum=1 << 16)
-            for token, piece in zip(unique, found, strict=True)
+            token: encoding.bytes_(piece, "piece", maximum=1 << 16) for token, piece in zip(unique, found, strict=True)
         }
         return [table[token] for token in ids]
 
     def score(
         self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False
     ) -> list[Entries]:
-        """The record's entries of each token, recomputed after `load`: the k best of the row that it was drawn from.
-
-        With `as_generated` the tokens after the prompt are evaluated one at a time instead of in large chunks.
-        """
         found: list[Entries] = []
         if not tokens:
             return found

@@ -20,7 +20,7 @@ from verifiable.verdict import Check, Status, Verdict
 from verifier.fault import Fault
 from verifier.marks import UNCHECKED
 from verifier.rebuild import Bound, check_same_history
-from verifier.reexecute import Progress, Worker
+from verifier.reexecute import Progress, Reexecutor, Worker
 from verifier.replay import replay_records
 from verifier.scope import describe, not_shown
 from verifier.turn import TurnResult, audit_turn
@@ -31,7 +31,7 @@ FetchFull = Callable[[int], bytes]
 
 def audit(
     evidence: Evidence | bytes,
-    model: str | PathLike[str] | Worker,
+    model: str | PathLike[str] | Reexecutor,
     trust: Sequence[PublicKey],
     *,
     receipt: Receipt | None = None,
@@ -44,7 +44,7 @@ def audit(
 
     Args:
         evidence: what the provider, or the holder of a receipt, handed over.
-        model: the GGUF file, or a `Worker` that has it (to audit many sessions with one load).
+        model: the GGUF file, or a `Worker` that has it (to audit many sessions with one load), or another Reexecutor.
         trust: the provider keys that may have signed the manifest; never taken from the evidence.
         receipt: the client's receipt of the same session: its head must tell the same history.
         text: the answer as the client has it, to the receipt's turn or, without a receipt, to the last turn opened.
@@ -58,12 +58,9 @@ def audit(
     if not trust:
         raise PolicyError("no key to trust", hint="Get the provider's public key by a way that you trust.")
     with ExitStack() as stack:
-        worker = (
-            model
-            if isinstance(model, Worker)
-            else stack.enter_context(Worker(model, threads=threads, progress=progress))
-        )
-        return _Audit(worker, tuple(trust), receipt, text, fetch_full).run(evidence)
+        if isinstance(model, (str, PathLike)):
+            model = stack.enter_context(Worker(model, threads=threads, progress=progress))
+        return _Audit(model, tuple(trust), receipt, text, fetch_full).run(evidence)
 
 
 class _Audit:
@@ -71,7 +68,7 @@ class _Audit:
 
     def __init__(
         self,
-        worker: Worker,
+        worker: Reexecutor,
         trust: tuple[PublicKey, ...],
         receipt: Receipt | None,
         text: str | None,
@@ -210,9 +207,7 @@ class _Audit:
         self.checks.append(Check("Sampler replay", True, f"{tokens} tokens follow from their records and the nonce"))
         return None
 
-    def _fetch(
-        self, fetch_full: FetchFull, session: OpenedSession, bound: Bound
-    ) -> Callable[[int], OpenedTurn]:
+    def _fetch(self, fetch_full: FetchFull, session: OpenedSession, bound: Bound) -> Callable[[int], OpenedTurn]:
         def show(number: int) -> OpenedTurn:
             evidence = Evidence.parse(fetch_full(number))
             found, turns = check_evidence(evidence, self.trust)

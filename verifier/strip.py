@@ -20,9 +20,9 @@ _SAID = ((DIFFERS, "differ"), (NOT_SAMPLED, "not as drawn"), (SUSPECT, "suspect"
 LEGEND = (
     ("", "same bits here, and drawn as the nonce says"),
     ("a", "record differs by less than 0.1"),
-    ("b", "less than 1"),
-    ("c", "less than 5"),
-    ("d", "more, or unknown"),
+    ("b", "record differs by less than 1"),
+    ("c", "record differs by less than 5"),
+    ("d", "record differs by more"),
     ("s", "not the token that was drawn"),
     ("q", "among records of which some differ"),
     ("u", "not checked"),

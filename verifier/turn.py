@@ -16,7 +16,7 @@ from verifier.diagnose import Mismatch, Show, diagnose
 from verifier.fault import Fault
 from verifier.marks import DIFFERS, NOT_SAMPLED, SAME, SUSPECT, UNCHECKED
 from verifier.rebuild import Bound, Claim, rebuild
-from verifier.reexecute import Worker
+from verifier.reexecute import Reexecutor
 from verifier.replay import replay
 
 
@@ -39,7 +39,7 @@ def audit_turn(
     session: OpenedSession,
     turn: OpenedTurn,
     bounds: Sequence[Bound],
-    worker: Worker,
+    worker: Reexecutor,
     ends: frozenset[int],
     show: Show | None,
 ) -> TurnResult:
@@ -92,7 +92,7 @@ def audit_turn(
     return result(None, SAME * count, count)
 
 
-def _check_prompt(turn: OpenedTurn, worker: Worker) -> tuple[list[int], Fault | None]:
+def _check_prompt(turn: OpenedTurn, worker: Reexecutor) -> tuple[list[int], Fault | None]:
     leaf = turn.span.turn
     try:
         prompt = worker.prompt_ids(turn.request)
