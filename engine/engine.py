@@ -16,16 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from engine import keyring
 from engine.drafting import Drafter
 from engine.drafting.ngram import NgramDrafter
 from engine.evidence import EvidenceReader
 from engine.generation import Answer, Generation, QueueSink, Sink, collect
+from engine.ledger import Ledger, LedgerSettings
 from engine.recorder import NoRecorder, Recorder
 from engine.scheduler import Scheduler, SchedulerSettings
 from engine.sessions import Sessions
-from engine.store import Store
-from engine.store.sqlite import SqliteStore
 from verifiable import records
 from verifiable.errors import PolicyError, VerifiableError
 from verifiable.llama import library, probe_cache
@@ -61,6 +59,7 @@ class EngineSettings:
     drafter: str = "none"
     name: str = "provider"
     validity_days: int = 90
+    ledger: LedgerSettings = dataclasses.field(default_factory=LedgerSettings)
     cache: Path = dataclasses.field(default_factory=probe_cache.default_folder)
 
 
@@ -87,23 +86,24 @@ class Engine:
         self.model_name = self.path.name.removesuffix(".gguf")
         self._progress = progress or (lambda stage, done, total: None)
         library.load_library(self.settings.runtime.tiled)
-        self.store: Store = SqliteStore(Path(data))
+        self.ledger = Ledger(Path(data), self.settings.name, self.settings.ledger)
+        self.store, self.keys = self.ledger.store, self.ledger.keys
         self.model: Model | None = None
         self._context: Context | None = None
         try:
-            self.keys = keyring.load(Path(data) / "keys", self.settings.name)
             self.manifest, self.signed_manifest = self._manifest()
             self.sessions = Sessions(
                 self.store, self.keys.session, self.manifest.digest(), self.signed_manifest, self._now
             )
             self.interrupted = self.sessions.recover()
-            self.evidence = EvidenceReader(self.store, self.manifest.model.vocabulary)
+            self.evidence = EvidenceReader(self.store, self.manifest.model.vocabulary, self.ledger.proof)
             self.model = self._load()
             self._context = Context(self.model, self._runtime())
             self.scheduler = self._make_scheduler(self.model, self._context)
         except BaseException:
             self._free()
             raise
+        self.ledger.start()
         self.scheduler.start()
 
     def submit(self, request: Request, sink: Sink, capability: bytes | None = None) -> Generation:
@@ -206,6 +206,7 @@ class Engine:
             defaults=self.settings.defaults,
             drafters=() if self.settings.drafter == "none" else (NgramDrafter.name,),
             session_keys=(self.keys.session.public,),
+            log=self.keys.log.public,
         )
         for signed in self.store.manifests()[:1]:
             old = verify_manifest(signed, [self.keys.provider.public])
@@ -234,4 +235,4 @@ class Engine:
             self._context.close()
         if self.model is not None:
             self.model.close()
-        self.store.close()
+        self.ledger.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from engine.store import SessionRow, Store
 from verifiable import records
@@ -13,13 +13,17 @@ from verifiable.opening import Opening
 from verifiable.receipt import Receipt
 from verifiable.records import End, Leaf, Token, turn_secret
 
+LogProof = Callable[[bytes, int], bytes | None]
+"""The `.tlog-proof` of a session's head of some size, or None while the log does not have it."""
+
 
 class EvidenceReader:
     """Builds receipts and evidence. `size` names one of the session's signed heads; None means the newest."""
 
-    def __init__(self, store: Store, vocabulary: int) -> None:
+    def __init__(self, store: Store, vocabulary: int, log_proof: LogProof = lambda session, size: None) -> None:
         self._store = store
         self._vocabulary = vocabulary
+        self._log_proof = log_proof
 
     def receipt(self, row: SessionRow, size: int | None = None) -> Receipt:
         """The receipt of the newest complete turn under the head."""
@@ -28,7 +32,8 @@ class EvidenceReader:
         if not ends:
             raise PolicyError("the session has no finished turn yet", hint="Ask again when the answer is complete.")
         shown = {leaf.seq: data[leaf.seq] for leaf in leaves if not isinstance(leaf, Token)}
-        return Receipt(head, self._manifest(row), Opening.of(tree, shown), ends[-1].turn, row.capability)
+        proof = self._log_proof(row.session, tree.size)
+        return Receipt(head, self._manifest(row), Opening.of(tree, shown), ends[-1].turn, row.capability, proof)
 
     def evidence(
         self,

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.auditors import Auditors
 from verifiable.errors import MalformedError, StoreError
 from verifiable.keys import PrivateKey
+
+_SECRET = ("provider.key", "session.key", "log.key", "auditor.key")
 
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """`provider` signs manifests, `session` signs heads; `auditor_key` is the bearer token that opens all evidence."""
+    """One key for each role: `provider` signs manifests, `session` heads, `log` the checkpoints of the log.
+
+    `auditor_key` is a bearer token that opens all evidence until the operator revokes it (see `engine.auditors`).
+    """
 
     provider: PrivateKey
     session: PrivateKey
+    log: PrivateKey
     auditor_key: str
     folder: Path
     created: bool
@@ -26,33 +34,60 @@ class Keyring:
         """The file to give to auditors and clients."""
         return self.folder / "provider.pub"
 
+    @property
+    def log_unused(self) -> Path:
+        """Exists from the making of the keys until the log's first checkpoint is there."""
+        return self.folder / "log.unused"
+
+    @property
+    def auditors_file(self) -> Path:
+        """The register of auditor keys."""
+        return self.folder / "auditors"
+
 
 def load(folder: Path, name: str) -> Keyring:
-    """Read the keys in `folder`, making what is missing on the first start.
+    """Read the keys in `folder`, making them on the first start: all of them, or, after a crash, none.
 
-    Raises StoreError where some exist and others don't (losing a key must be noticed, not repaired with a new one),
-    where a file is damaged, or where it is readable by others.
+    Raises StoreError where one is missing (losing a key must be noticed, not repaired with a new one), damaged, or
+    readable by others.
     """
-    secret_files = [folder / "provider.key", folder / "session.key", folder / "auditor.key"]
-    present = [path.exists() for path in secret_files]
-    created = not any(present)
+    created = not folder.exists() or not any(folder.iterdir())
     if created:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(secret_files[2], secrets.token_urlsafe(32))
-        _write(secret_files[1], PrivateKey.generate(f"{name}/session", os.urandom(32)).skey())
-        provider = PrivateKey.generate(name, os.urandom(32))
-        _write(folder / "provider.pub", provider.public.vkey(), 0o644)
-        _write(secret_files[0], provider.skey())
-    elif not all(present):
-        missing = [path.name for path, there in zip(secret_files, present, strict=True) if not there]
+        _make(folder, name)
+    missing = [file for file in _SECRET if not (folder / file).exists()]
+    if missing:
         raise StoreError(
             f"keys are missing in {folder}",
-            expected="provider.key, session.key and auditor.key, or none of them",
+            expected=", ".join(_SECRET),
             found=f"no {', '.join(missing)}",
             hint="Restore them from your backup. A provider with new keys is a new provider.",
         )
-    provider, session = _key(secret_files[0]), _key(secret_files[1])
-    return Keyring(provider, session, _read(secret_files[2]), folder, created)
+    provider, session, log = (_key(folder / file) for file in _SECRET[:3])
+    return Keyring(provider, session, log, _read(folder / "auditor.key"), folder, created)
+
+
+def _make(folder: Path, name: str) -> None:
+    """Write everything into a folder beside it, and give that its name when it is complete and on the disk."""
+    making = folder.with_name(folder.name + ".new")
+    try:
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True, mode=0o700)
+        token = secrets.token_urlsafe(32)
+        _write(making / "auditor.key", token)
+        for role in ("provider", "session", "log"):
+            key = PrivateKey.generate(name if role == "provider" else f"{name}/{role}", os.urandom(32))
+            _write(making / f"{role}.key", key.skey())
+            if role != "session":
+                _write(making / f"{role}.pub", key.public.vkey(), 0o644)
+        _write(making / "log.unused", "The log of these keys has no checkpoint yet.")
+        Auditors(making / "auditors").register("first", token, 0)
+        _sync(making)
+        if folder.exists():
+            folder.rmdir()
+        os.rename(making, folder)
+        _sync(folder.parent)
+    except OSError as error:
+        raise StoreError(f"keys can't be made in {folder}", found=str(error)) from error
 
 
 def _key(path: Path) -> PrivateKey:
@@ -72,10 +107,15 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str, mode: int = 0o600) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise StoreError(f"{path} can't be written", found=str(error)) from error
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,30 +1,129 @@
-"""Durable storage behind one Protocol. Writes are queued and committed together; a barrier tells when they are safe."""
+"""Durable storage behind one Protocol: sessions, their leaves and heads, and the provider-wide log's entries and tiles.
+
+Writes of answers are queued and committed together; a barrier tells when they are safe. What the log does (take
+entries in, publish, erase) is a transaction of its own and waits for the disk.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from verifiable import encoding
 from verifiable.errors import StoreError
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """What is kept of a session besides its leaves. `secret` salts the leaves, `capability` lets a client read."""
+    """What is kept of a session besides its leaves. `secret` salts the leaves, `capability` lets a client read.
+
+    `erased` is when its content was erased on request (milliseconds since 1970), `dropped` when its records were
+    dropped after the retention window; None where they were not.
+    """
 
     session: bytes
     secret: bytes
     capability: bytes
     manifest_digest: bytes
     opened: int
+    erased: int | None = None
+    dropped: int | None = None
+
+    def checksum(self) -> bytes:
+        """SHA-256 over the row: no signature covers a capability, and a damaged one must be told from a wrong one."""
+        fields: list[encoding.Value] = [self.session, self.secret, self.capability, self.manifest_digest]
+        return hashlib.sha256(encoding.encode([*fields, self.opened, self.erased, self.dropped])).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLeaf:
+    """A leaf: its bytes, or only its hash once they were dropped."""
+
+    data: bytes | None
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRow:
+    """A signed head. `index` is its place in the provider-wide log, None until it was sequenced."""
+
+    session: bytes
+    size: int
+    signed: bytes
+    index: int | None
+
+
+class ErasedError(StoreError):
+    """The content was erased or dropped: it is gone for good, by intent."""
 
 
 Barrier = Callable[[StoreError | None], None]
 """Called once everything queued before it is durable (None), or has failed."""
 
 
-class Store(Protocol):
+class LogTransaction(Protocol):
+    """One integration: everything in it becomes durable together, or nothing does. No two run at once.
+
+    Whoever holds one reads through it: the store itself may wait for the transaction to end.
+    """
+
+    def pending(self, limit: int) -> list[HeadRow]:
+        """Heads that are not in the log yet, in the order in which they came."""
+        ...
+
+    def size(self) -> int:
+        """How many entries have been integrated."""
+        ...
+
+    def tile(self, level: int, index: int) -> bytes | None: ...
+
+    def manifest(self, digest: bytes) -> bytes | None: ...
+
+    def assign(self, heads: Sequence[tuple[HeadRow, int]]) -> None:
+        """Give heads their indices."""
+        ...
+
+    def put_tile(self, level: int, index: int, data: bytes) -> None: ...
+
+
+class LogStore(Protocol):
+    """The provider-wide log's part of the store."""
+
+    def integration(self) -> AbstractContextManager[LogTransaction]: ...
+
+    def log_size(self) -> int: ...
+
+    def entries(self, first: int, count: int) -> list[bytes]:
+        """The entries (signed heads) with indices from `first`, as stored. Fewer where they end or one is missing."""
+        ...
+
+    def index_of(self, entry_session: bytes, size: int) -> int | None: ...
+
+    def entry(self, index: int) -> HeadRow | None: ...
+
+    def tile(self, level: int, index: int) -> bytes | None: ...
+
+    def tiles(self) -> list[tuple[int, int]]:
+        """Level and index of every stored tile."""
+        ...
+
+    def add_checkpoint(self, size: int, note: bytes) -> None:
+        """Remember a checkpoint before it is published. Raises StoreError where another has this size."""
+        ...
+
+    def checkpoint(self, size: int | None = None) -> tuple[int, bytes] | None:
+        """The remembered checkpoint of a size, or the largest."""
+        ...
+
+    def checkpoints(self) -> list[tuple[int, bytes]]:
+        """All, smallest first."""
+        ...
+
+
+class Store(LogStore, Protocol):
     """Queued writes never block on the disk. Reads see what is committed."""
 
     def add_manifest(self, digest: bytes, signed: bytes) -> None: ...
@@ -53,22 +152,50 @@ class Store(Protocol):
 
     def manifest(self, digest: bytes) -> bytes | None: ...
 
-    def session(self, session: bytes) -> SessionRow | None: ...
+    def session(self, session: bytes) -> SessionRow | None:
+        """The session's row. Raises StoreError where its checksum does not fit."""
+        ...
 
     def sessions(self, limit: int, before: int | None = None) -> list[tuple[int, SessionRow]]:
         """The newest sessions, each with its running number; `before` continues a listing."""
         ...
 
-    def leaves(self, session: bytes, size: int | None = None) -> list[bytes]: ...
+    def leaves(self, session: bytes, size: int | None = None) -> list[bytes]:
+        """The leaves' bytes. Raises ErasedError where one has been dropped."""
+        ...
+
+    def stored_leaves(self, session: bytes, size: int | None = None) -> list[StoredLeaf]:
+        """The leaves, whether or not their bytes are still there. Raises StoreError where one is missing."""
+        ...
 
     def requests(self, session: bytes) -> dict[int, bytes]: ...
+
+    def packed(self, session: bytes) -> dict[int, bytes]:
+        """What was kept of the turns whose records were dropped: packed tokens in CBOR, by turn."""
+        ...
 
     def head(self, session: bytes, size: int | None = None) -> tuple[int, bytes] | None:
         """The newest signed head and its size, or the head of exactly that size."""
         ...
 
+    def heads(self, session: bytes) -> list[HeadRow]:
+        """All signed heads of a session, smallest first."""
+        ...
+
     def unsigned(self) -> Iterable[bytes]:
         """Sessions whose stored leaves go past their newest head: what a crash leaves behind."""
+        ...
+
+    def erase(self, row: SessionRow, time: int) -> None:
+        """Erase a session's content for good; hashes and heads stay."""
+        ...
+
+    def drop_records(self, row: SessionRow, leaves: Sequence[int], packed: dict[int, bytes], time: int) -> None:
+        """Drop the bytes of some leaves, keeping their hashes, and what is to be kept in their place."""
+        ...
+
+    def damage(self) -> list[str]:
+        """What the database says about its own files; empty where it finds nothing wrong."""
         ...
 
     def close(self) -> None: ...

@@ -1,0 +1,104 @@
+"""A provider's ledger: its keys, its store and its log, opened together and in the order that keeps them honest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine import keyring
+from engine.keyring import Keyring
+from engine.log.checkpoint_file import CheckpointFile
+from engine.log.log import LogSettings, ProviderLog, make_check
+from engine.log.witnesses import Witness, Witnesses
+from engine.store import Store, sqlite
+from verifiable.errors import PolicyError, StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSettings:
+    """Where things are kept, and who follows the log.
+
+    Args:
+        store: URL of a PostgreSQL database; None keeps everything in one SQLite file in the data folder.
+        checkpoint: folder of the published checkpoint, by default `checkpoint` in the data folder. Put it on another
+            disk than the data, or at least in another backup: it is what tells an old store from the newest one.
+        sequence: whether this process runs the log. Of several that share a store, exactly one does.
+        witnesses: `VKEY URL` of each; `quorum` of them have to cosign a checkpoint before it is published.
+    """
+
+    store: str | None = None
+    checkpoint: Path | None = None
+    sequence: bool = True
+    witnesses: tuple[str, ...] = ()
+    quorum: int = 0
+    log: LogSettings = field(default_factory=LogSettings)
+
+
+class Ledger:
+    """Opens on construction and closes with `close`. `log` is None where another process runs it.
+
+    Raises StoreError (in use, damaged, keys missing), DamagedLogError (the log must not go on) or PolicyError.
+    """
+
+    def __init__(self, data: Path, name: str, settings: LedgerSettings | None = None) -> None:
+        settings = settings or LedgerSettings()
+        if settings.store is None and not settings.sequence:
+            raise PolicyError("only processes that share a PostgreSQL store can leave the log to another one")
+        witnesses = Witnesses([Witness.parse(text) for text in settings.witnesses], settings.quorum)
+        self.store: Store = _open(data, settings)
+        try:
+            self.keys: Keyring = _keys(data, name, self.store)
+            self.log: ProviderLog | None = None
+            if settings.sequence:
+                self.log = ProviderLog(
+                    self.store,
+                    self.keys.log,
+                    CheckpointFile(checkpoint_path(data, settings)),
+                    make_check(self.keys.provider.public),
+                    self.keys.log_unused,
+                    witnesses,
+                    settings.log,
+                )
+        except BaseException:
+            self.store.close()
+            raise
+
+    def proof(self, session: bytes, size: int) -> bytes | None:
+        """The `.tlog-proof` of a head; None while it is not published, or where the log runs elsewhere."""
+        return None if self.log is None else self.log.proof(session, size)
+
+    def start(self) -> None:
+        if self.log is not None:
+            self.log.start()
+
+    def close(self) -> None:
+        """Make everything queued durable, publish it, and close. Safe to call twice."""
+        if self.log is not None:
+            if self.store.failure() is None:
+                self.store.flush()
+            self.log.stop()
+            self.log = None
+        self.store.close()
+
+
+def checkpoint_path(data: Path, settings: LedgerSettings) -> Path:
+    """Where the published checkpoint is."""
+    return (settings.checkpoint or data / "checkpoint") / "checkpoint"
+
+
+def _open(data: Path, settings: LedgerSettings) -> Store:
+    if settings.store is None:
+        return sqlite.open_store(data)
+    from engine.store import postgres  # its driver is an extra of its own
+
+    return postgres.open_store(settings.store)
+
+
+def _keys(data: Path, name: str, store: Store) -> Keyring:
+    folder = data / "keys"
+    if not folder.exists() and (store.sessions(1) or store.checkpoint() is not None):
+        raise StoreError(
+            f"the keys in {folder} are gone, and the store has sessions that they signed",
+            hint="Restore them from your backup. A provider with new keys is a new provider, with a store of its own.",
+        )
+    return keyring.load(folder, name)

@@ -1,0 +1,295 @@
+"""The provider-wide log as the engine sees it: it takes heads in, publishes checkpoints, and gives proofs.
+
+Two threads: one sequences and integrates what the store brings, one publishes. Neither holds an answer up: a receipt
+that is handed out with an answer has no log proof yet, and the same receipt asked for a second later has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.log.checkpoint_file import CheckpointFile
+from engine.log.errors import DamagedLogError
+from engine.log.integrate import MAX_BATCH, CheckHead, integrate
+from engine.log.rederive import check_bundle, rederive
+from engine.log.tree import LogTree
+from engine.log.witnesses import Witnesses
+from engine.store import HeadRow, LogStore
+from verifiable import cose
+from verifiable.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint, sign_checkpoint
+from verifiable.errors import PolicyError, StoreError, VerifiableError
+from verifiable.head import Head, verify_head
+from verifiable.keys import PrivateKey, PublicKey
+from verifiable.manifest import verify_manifest
+from verifiable.merkle import EMPTY_ROOT
+from verifiable.tiles import WIDTH
+from verifiable.tlog_proof import TlogProof
+
+log = logging.getLogger(__name__)
+
+_LONGEST_WAIT = 30.0
+"""Seconds between tries while publishing fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Seconds between looks for new heads, and between checkpoints; both far below the second that we promise."""
+
+    integrate_every: float = 0.1
+    publish_every: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The checkpoint that everybody is shown, and its bytes."""
+
+    note: bytes
+    signed: SignedCheckpoint
+
+    @property
+    def size(self) -> int:
+        return self.signed.checkpoint.size
+
+    @property
+    def root(self) -> bytes:
+        return self.signed.checkpoint.root
+
+
+class ProviderLog:
+    """One log over one store. Opening it compares everything stored with what was published.
+
+    Args:
+        place: where the published checkpoint is kept, apart from the store.
+        check: refuses a stored head that no session key signed.
+        unused: a file that exists from the making of the log's key until the first checkpoint is there. Without it,
+            a log whose checkpoint is missing has lost it, and does not start again from nothing.
+
+    Raises:
+        DamagedLogError: the store is older than the checkpoint, or damaged, or the checkpoint is missing.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        key: PrivateKey,
+        place: CheckpointFile,
+        check: CheckHead,
+        unused: Path,
+        witnesses: Witnesses | None = None,
+        settings: LogSettings | None = None,
+    ) -> None:
+        self.key = key
+        self.tree = LogTree(store)
+        self.witnesses = witnesses or Witnesses((), 0)
+        self._store = store
+        self._place = place
+        self._check = check
+        self._settings = settings or LogSettings()
+        self._failure: VerifiableError | None = None
+        self._trouble: dict[str, VerifiableError] = {}
+        self._scrubbed = 0
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._publishing = threading.Lock()
+        self._published = self._open(unused)
+
+    @property
+    def origin(self) -> str:
+        return self.key.name
+
+    @property
+    def published(self) -> Published:
+        """The checkpoint that everybody is shown now."""
+        return self._published
+
+    def failure(self) -> VerifiableError | None:
+        """Why nothing is published any more (for good, or for the moment), or None."""
+        return self._failure or next(iter(self._trouble.values()), None)
+
+    def size(self) -> int:
+        """Entries integrated, published or not."""
+        return self._store.log_size()
+
+    def start(self) -> None:
+        """Start sequencing and publishing."""
+        for name, work in (("log-integrate", self._integrating), ("log-publish", self._publish_loop)):
+            thread = threading.Thread(target=work, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Take in and publish what the store holds by now, then stop. The store must still be open."""
+        self._stopping.set()
+        running = bool(self._threads)
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+        if running and self._failure is None:
+            try:
+                while self.integrate() == MAX_BATCH:
+                    pass
+                self.publish()
+            except VerifiableError as error:
+                log.error("the log could not be published before the stop: %s", error)
+        self.witnesses.close()
+
+    def integrate(self) -> int:
+        """One transaction's worth of waiting heads; returns how many. Safe to call at any time."""
+        return integrate(self._store, self._check)
+
+    def publish(self) -> bool:
+        """Sign and publish a checkpoint over everything integrated; False where there is nothing new.
+
+        Raises DamagedLogError (nothing was signed), StoreError (try again), or PolicyError: too few witnesses.
+        """
+        with self._publishing:
+            old, size = self._published, self._store.log_size()
+            if size < old.size:
+                raise _older(size, old.size)
+            if size == old.size:
+                return False
+            root = rederive(self._store, old.size, old.root, size)
+            note = sign_checkpoint(Checkpoint(self.origin, size, root), self.key)
+            remembered = self._store.checkpoint(size)
+            if remembered is None:
+                self._store.add_checkpoint(size, note)
+            elif remembered[1] != note:
+                raise DamagedLogError("another checkpoint was signed for this size", found=f"size {size}")
+            cosigned = self.witnesses.cosign(note, self.key.public, self.tree)
+            self._place.replace(old.note, cosigned)
+            self._published = Published(cosigned, open_checkpoint(cosigned, self.key.public))
+            return True
+
+    def proof(self, session: bytes, size: int) -> bytes | None:
+        """The `.tlog-proof` of a session's head, or None while no published checkpoint covers it."""
+        index = self._store.index_of(session, size)
+        published = self._published
+        if index is None or index >= published.size:
+            return None
+        path = self.tree.inclusion_proof(index, published.size)
+        return TlogProof(index, tuple(path), published.note).format()
+
+    def signed(self, size: int | None) -> tuple[int, bytes, bytes]:
+        """Size, root and note of a checkpoint that was published: the newest, or that of exactly this size."""
+        published = self._published
+        if size is None or size == published.size:
+            return published.size, published.root, published.note
+        found = self._store.checkpoint(size) if size < published.size else None
+        if found is None:
+            raise PolicyError(
+                "no checkpoint of that size was published",
+                found=size,
+                hint="Leave the size out for the newest.",
+                parameter="size",
+            )
+        return found[0], open_checkpoint(found[1], self.key.public).checkpoint.root, found[1]
+
+    def _open(self, unused: Path) -> Published:
+        note = self._place.read()
+        size, remembered = self._store.log_size(), self._store.checkpoint()
+        if note is None:
+            if size > 0 or remembered is not None or not unused.exists():
+                raise DamagedLogError(
+                    f"the log's published checkpoint {self._place.path} is missing",
+                    hint="Put it back from your backup, or from a witness or a monitor that keeps the newest one.",
+                )
+            note = sign_checkpoint(Checkpoint(self.origin, 0, EMPTY_ROOT), self.key)
+            self._place.replace(None, note)
+        try:
+            published = Published(note, open_checkpoint(note, self.key.public))
+        except VerifiableError as error:
+            raise DamagedLogError(
+                f"the log's published checkpoint {self._place.path} is damaged, or another log's: {error}"
+            ) from error
+        if size < published.size:
+            raise _older(size, published.size)
+        rederive(self._store, 0, EMPTY_ROOT, size)
+        tree = LogTree(self._store)
+        if published.size and tree.root(published.size) != published.root:
+            raise _forked(published.signed.checkpoint, tree)
+        if remembered is not None:
+            mine = open_checkpoint(remembered[1], self.key.public).checkpoint
+            if mine.size > size or tree.root(mine.size) != mine.root:
+                raise _forked(mine, tree)
+        unused.unlink(missing_ok=True)
+        return published
+
+    def _integrating(self) -> None:
+        self._repeat("integrate", self._settings.integrate_every, lambda: self.integrate() == MAX_BATCH)
+
+    def _publish_loop(self) -> None:
+        self._repeat("publish", self._settings.publish_every, self._publish_and_scrub)
+
+    def _publish_and_scrub(self) -> bool:
+        self.publish()
+        size = self._published.size
+        if size:  # old entries too: damage should be found before somebody asks for them
+            self._scrubbed %= -(-size // WIDTH)
+            check_bundle(self._store, self._scrubbed, size)
+            self._scrubbed += 1
+        return False
+
+    def _repeat(self, name: str, every: float, work: Callable[[], bool]) -> None:
+        """Call `work` until the log stops or is found damaged; at once again when it returns True."""
+        wait = every
+        while not self._stopping.wait(wait) and self._failure is None:
+            try:
+                wait = 0 if work() else every
+                self._trouble.pop(name, None)
+            except DamagedLogError as error:
+                self._failure = error
+                log.critical("the log stops: %s", error)
+            except VerifiableError as error:
+                if str(error) != str(self._trouble.get(name)):
+                    log.error("the log can't go on now: %s", error)
+                self._trouble[name] = error
+                wait = min(max(wait, every) * 2, _LONGEST_WAIT)
+            except Exception as error:  # a fault of ours must not end in silence
+                self._failure = DamagedLogError("the log failed", found=repr(error))
+                log.exception("the log stops")
+
+
+def _older(size: int, published: int) -> DamagedLogError:
+    return DamagedLogError(
+        "the store is older than the checkpoint that was published",
+        expected=f"{published} log entries or more",
+        found=size,
+        hint="It was probably restored from an old backup. Going on would fork the log: restore the newest store.",
+    )
+
+
+def _forked(checkpoint: Checkpoint, tree: LogTree) -> DamagedLogError:
+    return DamagedLogError(
+        f"the store is not what was signed for size {checkpoint.size}",
+        expected=checkpoint.root.hex(),
+        found=tree.root(checkpoint.size).hex(),
+        hint="It is damaged, or another log's. Going on would fork the log: restore the right store.",
+    )
+
+
+def make_check(provider: PublicKey) -> CheckHead:
+    """The check that a stored head is one that a session key of its manifest signed. Manifests are kept once read."""
+    keys: dict[bytes, tuple[PublicKey, ...]] = {}
+
+    def check(row: HeadRow, manifest_of: Callable[[bytes], bytes | None]) -> None:
+        try:
+            digest = Head.parse(cose.peek1(row.signed).payload).manifest_digest
+            if digest not in keys:
+                signed = manifest_of(digest)
+                if signed is None:
+                    raise StoreError("the manifest of a head is missing", expected=digest.hex())
+                keys[digest] = verify_manifest(signed, [provider]).session_keys
+            head = verify_head(row.signed, keys[digest])
+        except VerifiableError as error:
+            raise DamagedLogError(f"head {row.size} of session {row.session.hex()} is damaged: {error}") from error
+        if (head.session, head.size) != (row.session, row.size):
+            raise DamagedLogError(
+                f"head {row.size} of session {row.session.hex()} is another's",
+                found=f"head {head.size} of session {head.session.hex()}",
+            )
+
+    return check

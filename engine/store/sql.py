@@ -1,0 +1,329 @@
+"""The store over a SQL database: one writer thread that commits in groups, and the log's transactions.
+
+Callers queue statements; the writer takes all that has gathered, commits it in one transaction, and then runs the
+barriers. A commit that fails makes the store refuse everything after it: what was acknowledged stays true, and
+nothing is built on what was lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Executable, exc, func, insert, select
+
+from engine.store import Barrier, ErasedError, HeadRow, LogTransaction, SessionRow, StoredLeaf, tables
+from engine.store.changes import drop_records, erase
+from engine.store.logs import SqlLogReader, SqlLogTransaction, sequenced
+from verifiable.errors import StoreError
+from verifiable.merkle import leaf_hash
+
+
+class Database(Protocol):
+    """How SQLite and PostgreSQL differ. Both raise sqlalchemy.exc.SQLAlchemyError."""
+
+    def reading(self) -> AbstractContextManager[Connection]: ...
+
+    def writing(self, alone: bool = False) -> AbstractContextManager[Connection]:
+        """A transaction that is durable when the block ends. `alone`: no other such block runs, on any machine."""
+        ...
+
+    def damage(self) -> list[str]: ...
+
+    def close(self) -> None: ...
+
+
+_Work = tuple[Executable, Sequence[Mapping[str, Any]]]
+
+
+class SqlStore:
+    """See `engine.store.Store`. Made by `engine.store.sqlite.open_store` and `engine.store.postgres.open_store`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._log = SqlLogReader(self._reading)
+        self._wake = threading.Condition()
+        self._queue: list[_Work] = []
+        self._barriers: list[Barrier] = []
+        self._failure: StoreError | None = None
+        self._stopping = self._closed = False
+        self._writer = threading.Thread(target=self._write, name="store-writer", daemon=True)
+        self._writer.start()
+
+    # What an answer writes.
+
+    def add_manifest(self, digest: bytes, signed: bytes) -> None:
+        self._add(insert(tables.manifest), [{"digest": digest, "signed": signed}])
+
+    def add_session(self, row: SessionRow) -> None:
+        values: dict[str, Any] = {name: getattr(row, name) for name in row.__slots__}
+        self._add(insert(tables.session), [{**values, "checksum": row.checksum()}])
+
+    def add_request(self, session: bytes, turn: int, canonical: bytes) -> None:
+        self._add(insert(tables.request), [{"session": session, "turn": turn, "canonical": canonical}])
+
+    def add_leaves(self, session: bytes, first: int, leaves: Sequence[bytes]) -> None:
+        rows = [{"session": session, "seq": first + index, "data": data} for index, data in enumerate(leaves)]
+        self._add(insert(tables.leaf), rows)
+
+    def add_head(self, session: bytes, size: int, signed: bytes) -> None:
+        self._add(insert(tables.head), [{"session": session, "size": size, "signed": signed}])
+
+    def barrier(self, done: Barrier) -> None:
+        with self._wake:
+            if self._failure is None and not self._stopping:
+                self._barriers.append(done)
+                self._wake.notify()
+                return
+            failure = self._failure or StoreError("the store is closed")
+        done(failure)
+
+    def flush(self) -> None:
+        reached = threading.Event()
+        found: list[StoreError | None] = []
+
+        def done(error: StoreError | None) -> None:
+            found.append(error)
+            reached.set()
+
+        self.barrier(done)
+        reached.wait()
+        if found[0] is not None:
+            raise found[0]
+
+    def failure(self) -> StoreError | None:
+        return self._failure
+
+    # What is read back.
+
+    def manifests(self) -> list[bytes]:
+        rows = self._read(select(tables.manifest.c.signed).order_by(tables.manifest.c.number.desc()))
+        return [row[0] for row in rows]
+
+    def manifest(self, digest: bytes) -> bytes | None:
+        rows = self._read(select(tables.manifest.c.signed).where(tables.manifest.c.digest == digest))
+        return rows[0][0] if rows else None
+
+    def session(self, session: bytes) -> SessionRow | None:
+        rows = self._read(select(*_SESSION).where(tables.session.c.session == session))
+        return _session(rows[0]) if rows else None
+
+    def sessions(self, limit: int, before: int | None = None) -> list[tuple[int, SessionRow]]:
+        number = tables.session.c.number
+        query = select(number, *_SESSION).order_by(number.desc()).limit(limit)
+        rows = self._read(query if before is None else query.where(number < before))
+        return [(row[0], _session(row[1:])) for row in rows]
+
+    def leaves(self, session: bytes, size: int | None = None) -> list[bytes]:
+        found = []
+        for leaf in self.stored_leaves(session, size):
+            if leaf.data is None:
+                raise ErasedError("the session's content is gone", hint="It was erased, or its time had passed.")
+            found.append(leaf.data)
+        return found
+
+    def stored_leaves(self, session: bytes, size: int | None = None) -> list[StoredLeaf]:
+        table = tables.leaf.c
+        query = select(table.seq, table.data, table.hash).where(table.session == session).order_by(table.seq)
+        rows = self._read(query if size is None else query.where(table.seq < size))
+        found = []
+        for index, (seq, data, kept) in enumerate(rows):
+            if seq != index or (data is None) == (kept is None):
+                raise StoreError(
+                    f"leaf {index} of session {session.hex()} is missing or damaged in the store",
+                    found=f"leaf {seq}",
+                    hint="`verifiable log fsck` lists everything that is damaged.",
+                )
+            found.append(StoredLeaf(data, leaf_hash(data) if kept is None else kept))
+        return found
+
+    def requests(self, session: bytes) -> dict[int, bytes]:
+        table = tables.request.c
+        rows = self._read(select(table.turn, table.canonical).where(table.session == session))
+        return {row[0]: row[1] for row in rows}
+
+    def packed(self, session: bytes) -> dict[int, bytes]:
+        table = tables.packed.c
+        rows = self._read(select(table.turn, table.tokens).where(table.session == session))
+        return {row[0]: row[1] for row in rows}
+
+    def head(self, session: bytes, size: int | None = None) -> tuple[int, bytes] | None:
+        table = tables.head.c
+        query = select(table.size, table.signed).where(table.session == session).order_by(table.size.desc()).limit(1)
+        rows = self._read(query if size is None else query.where(table.size == size))
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def heads(self, session: bytes) -> list[HeadRow]:
+        table = tables.head.c
+        query = select(table.session, table.size, table.signed, table.idx).where(table.session == session)
+        return [HeadRow(*row) for row in self._read(query.order_by(table.size))]
+
+    def unsigned(self) -> Iterable[bytes]:
+        leaf, head, session = tables.leaf.c, tables.head.c, tables.session.c.session
+        last = select(func.max(leaf.seq)).where(leaf.session == session).scalar_subquery()
+        signed = select(func.coalesce(func.max(head.size), 0)).where(head.session == session).scalar_subquery()
+        return [row[0] for row in self._read(select(session).where(last >= signed))]
+
+    # The log.
+
+    @contextmanager
+    def integration(self) -> Iterator[LogTransaction]:
+        with self._transaction(alone=True) as connection:
+            yield SqlLogTransaction(connection)
+
+    def log_size(self) -> int:
+        return self._log.size()
+
+    def entries(self, first: int, count: int) -> list[bytes]:
+        return self._log.entries(first, count)
+
+    def index_of(self, entry_session: bytes, size: int) -> int | None:
+        return self._log.index_of(entry_session, size)
+
+    def entry(self, index: int) -> HeadRow | None:
+        return self._log.entry(index)
+
+    def tile(self, level: int, index: int) -> bytes | None:
+        return self._log.tile(level, index)
+
+    def tiles(self) -> list[tuple[int, int]]:
+        return self._log.tiles()
+
+    def checkpoint(self, size: int | None = None) -> tuple[int, bytes] | None:
+        return self._log.checkpoint(size)
+
+    def checkpoints(self) -> list[tuple[int, bytes]]:
+        return self._log.checkpoints()
+
+    def add_checkpoint(self, size: int, note: bytes) -> None:
+        with self._transaction() as connection:
+            sequenced(connection, size)
+            connection.execute(insert(tables.checkpoint), {"size": size, "note": note})
+
+    # What takes content away.
+
+    def erase(self, row: SessionRow, time: int) -> None:
+        with self._transaction() as connection:
+            erase(connection, row, time)
+
+    def drop_records(self, row: SessionRow, leaves: Sequence[int], packed: dict[int, bytes], time: int) -> None:
+        with self._transaction() as connection:
+            drop_records(connection, row, leaves, packed, time)
+
+    def damage(self) -> list[str]:
+        return self._database.damage()
+
+    def close(self) -> None:
+        """Write what is queued, then close. Safe to call twice."""
+        if self._closed:
+            return
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._writer.join()
+        self._database.close()
+        self._closed = True
+
+    def _add(self, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> None:
+        with self._wake:
+            if self._failure is None:
+                self._queue.append((statement, rows))
+                self._wake.notify()
+
+    def _read(self, statement: Executable) -> list[Any]:
+        with self._reading() as connection:
+            return list(connection.execute(statement))
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        if self._closed:
+            raise StoreError("the store is closed")
+        try:
+            with self._database.reading() as connection:
+                yield connection
+        except _UNREADABLE as error:
+            raise StoreError(
+                "the store can't be read",
+                found=_reason(error),
+                hint="`verifiable log fsck` lists everything that is damaged.",
+            ) from error
+
+    @contextmanager
+    def _transaction(self, alone: bool = False) -> Iterator[Connection]:
+        """A transaction of the log's. Where it fails at the database, the store fails as a whole."""
+        if self._failure is not None or self._closed:
+            raise self._failure or StoreError("the store is closed")
+        try:
+            with self._database.writing(alone) as connection:
+                yield connection
+        except exc.IntegrityError as error:  # refused, with nothing written: the database itself is well
+            raise StoreError("the store holds something else already", found=_reason(error)) from error
+        except exc.SQLAlchemyError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: exc.SQLAlchemyError) -> StoreError:
+        failure = StoreError(
+            "the store could not write",
+            found=_reason(error),
+            hint="Nothing after this is accepted. Free space or repair the disk, then start again.",
+        )
+        with self._wake:
+            self._failure = self._failure or failure
+            self._queue = []
+        return failure
+
+    def _write(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._queue or self._barriers or self._stopping)
+                work, self._queue = self._queue, []
+                barriers, self._barriers = self._barriers, []
+                if not work and not barriers and self._stopping:
+                    return
+            failure = self._failure or self._commit(work)
+            for done in barriers:
+                done(failure)
+
+    def _commit(self, work: list[_Work]) -> StoreError | None:
+        if not work:
+            return None
+        try:
+            with self._database.writing() as connection:
+                for statement, rows in _grouped(work):
+                    connection.execute(statement, rows)
+            return None
+        except exc.SQLAlchemyError as error:
+            return self._failed(error)
+
+
+_SESSION = [tables.session.c[name] for name in (*SessionRow.__slots__, "checksum")]
+
+
+def _session(values: Sequence[Any]) -> SessionRow:
+    row = SessionRow(*values[:-1])
+    if row.checksum() != values[-1]:
+        raise StoreError(
+            "a session's row is damaged in the store",
+            found=f"session {row.session.hex()}",
+            hint="`verifiable log fsck` lists everything that is damaged.",
+        )
+    return row
+
+
+def _grouped(work: list[_Work]) -> list[_Work]:
+    """The same rows in fewer statements: tables don't refer to each other, so only a table's own order matters."""
+    grouped: dict[Any, list[Mapping[str, Any]]] = {}
+    for statement, rows in work:
+        grouped.setdefault(getattr(statement, "table", statement), []).extend(rows)
+    return [(insert(table), rows) for table, rows in grouped.items()]
+
+
+_UNREADABLE = (exc.SQLAlchemyError, TypeError, ValueError, OverflowError)
+"""What reading raises; the latter three where a damaged row holds another type than its column's."""
+
+
+def _reason(error: Exception) -> str:
+    """The database's own words. SQLAlchemy's message would show the rows, which hold people's content."""
+    return str(error.orig) if isinstance(error, exc.DBAPIError) else type(error).__name__
