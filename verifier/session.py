@@ -23,7 +23,7 @@ from verifier.rebuild import Bound, check_same_history
 from verifier.reexecute import Progress, Reexecutor, Worker
 from verifier.replay import replay_records
 from verifier.scope import describe, not_shown
-from verifier.turn import TurnResult, audit_turn
+from verifier.turn import TurnResult, check_words, recompute
 
 FetchFull = Callable[[int], bytes]
 """Gets the evidence of kind `full` of a turn from the provider, encoded; raises a VerifiableError where it can't."""
@@ -82,6 +82,7 @@ class _Audit:
         self.checks: list[Check] = []
         self.session: OpenedSession | None = None
         self.turns: tuple[OpenedTurn, ...] = ()
+        self.prompts: dict[int, list[int]] = {}
         self.results: list[TurnResult] = []
         self.doing = "Evidence file"
 
@@ -100,9 +101,13 @@ class _Audit:
                 check_same_history(bounds[0], bounds[1])
                 self._passed(f"the client's receipt ({bounds[1].size} leaves) tells the same history")
             self._check_text(session)
-            fault = self._replay_shown() or self._check_machine(session.manifest)
-            if fault is None and any(turn.whole for turn in turns):
-                fault = self._reexecute(session, bounds)
+            fault = (
+                self._replay_shown()
+                or self._check_model(session.manifest)
+                or self._check_words(session.manifest)
+                or self._check_numerics(session.manifest)
+                or self._reexecute(session, bounds)
+            )
             return self._verdict(fault)
         except VerifiableError as error:
             return self._verdict(Fault.of(error))
@@ -145,20 +150,39 @@ class _Audit:
         self._passed(f"{shown} tokens follow from their records and the turn's key")
         return None
 
-    def _check_machine(self, manifest: Manifest) -> Fault | None:
-        """Whether this model on this machine gives the provider's bits."""
+    def _check_model(self, manifest: Manifest) -> Fault | None:
+        """Whether the auditor's file is the model that the provider committed to."""
         self.doing = "Model file"
         identity = self.worker.identity()
         fault = _compare_models(manifest.model, identity)
-        if fault is not None:
-            return fault
-        self._passed(f"{identity.files[0].name} has the committed hash, tokenizer and template")
+        if fault is None:
+            self._passed(f"{identity.files[0].name} has the committed hash, tokenizer and template")
+        return fault
+
+    def _check_words(self, manifest: Manifest) -> Fault | None:
+        """Prompts, texts and endings: they need the tokenizer alone, so they fail also where numerics differ."""
+        self.doing = "Prompt and text"
+        _, ends = self.worker.load(manifest.runtime)
+        for turn in self.turns:
+            prompt, fault = check_words(turn, self.worker, ends)
+            if fault is not None:
+                self._keep(turn, fault)
+                return fault
+            self.prompts[turn.span.turn.turn] = prompt
+        if self.turns:
+            self._passed("the model was given what the client asked, and the text is that of the tokens")
+        return None
+
+    def _check_numerics(self, manifest: Manifest) -> Fault | None:
+        """Whether this machine gives the provider's bits."""
         self.doing = "Numerics"
         runtime = manifest.runtime
         if manifest.value_kind != RAW_LOGITS:
             return Fault(
                 "not-raw-logits",
                 "the provider commits to log-probabilities, which can't be compared bit for bit",
+                expected="raw logits",
+                found="log-probabilities",
                 hint="Such sessions need the statistical audit.",
             )
         if not runtime.invariant:
@@ -191,16 +215,18 @@ class _Audit:
 
     def _reexecute(self, session: OpenedSession, bounds: list[Bound]) -> Fault | None:
         self.doing = "Re-execution"
-        _, ends = self.worker.load(session.manifest.runtime)
+        self.worker.load(session.manifest.runtime)
         show = None if self.fetch_full is None else self._fetch(self.fetch_full, session, bounds[0])
         for turn in self.turns:
             if not turn.whole:
                 continue
-            result = audit_turn(session, turn, bounds, self.worker, ends, show)
+            result = recompute(session, turn, self.prompts[turn.span.turn.turn], bounds, self.worker, show)
             self.results.append(result)
             if result.fault is not None:
                 return result.fault
         done = [result for result in self.results if result.checked]
+        if not done:
+            return None
         tokens = sum(result.checked for result in done)
         turns = f"{len(done)} turn{'s' if len(done) != 1 else ''}"
         self._passed(f"{tokens} tokens of {turns}: every committed logit has the same bits here")

@@ -35,34 +35,44 @@ class TurnResult:
     differences: tuple[float, ...] = ()
 
 
-def audit_turn(
+def check_words(turn: OpenedTurn, worker: Reexecutor, ends: frozenset[int]) -> tuple[list[int], Fault | None]:
+    """Check what needs only the model's tokenizer: the prompt, and where all tokens are known, text and ending.
+
+    `ends` are the model's end-of-generation ids. Returns the prompt's ids, and what does not hold.
+    """
+    prompt, fault = _check_prompt(turn, worker)
+    if fault is None and turn.whole:
+        claim = Claim.of(turn)
+        fault = _check_text(turn, claim, worker.pieces(claim.ids), ends)
+    return prompt, fault
+
+
+def recompute(
     session: OpenedSession,
     turn: OpenedTurn,
+    prompt: Sequence[int],
     bounds: Sequence[Bound],
     worker: Reexecutor,
-    ends: frozenset[int],
     show: Show | None,
 ) -> TurnResult:
-    """Check prompt, text, records and draws of a turn whose tokens are all claimed.
+    """Recompute every record of a turn whose tokens are all known, compare with what was signed, replay the draws.
 
     Args:
         session, turn: what `check_evidence` returned.
+        prompt: the prompt's ids, checked.
         bounds: the signed roots that the recomputed leaves are held against: the evidence's own, then others of the
             same session, such as a receipt's.
         worker: has the model loaded under the manifest's settings.
-        ends: the model's end-of-generation ids.
         show: asks the provider for all records, once, after a difference was found.
     """
     leaf, claim = turn.span.turn, Claim.of(turn)
     count = len(claim.ids)
 
-    def result(fault: Fault | None, strip: str = "", checked: int = 0, **more: tuple[float, ...]) -> TurnResult:
-        return TurnResult(leaf.turn, leaf.prompt_count, count, checked, strip or UNCHECKED * count, fault, **more)
+    def result(fault: Fault | None, strip: str, checked: int = 0, **more: tuple[float, ...]) -> TurnResult:
+        return TurnResult(leaf.turn, leaf.prompt_count, count, checked, strip, fault, **more)
 
-    prompt, fault = _check_prompt(turn, worker)
-    fault = fault or _check_text(turn, claim, worker.pieces(claim.ids), ends)
-    if fault is not None or not count:
-        return result(fault)
+    if not count:
+        return result(None, "")
     k = min(session.manifest.k, session.manifest.model.vocabulary)
     entries = worker.score(prompt, claim.ids, k)
     hashes = [leaf_hash(token.encode()) for token in rebuild(turn, claim, entries)]
@@ -72,6 +82,8 @@ def audit_turn(
         fault, differences = diagnose(mismatch, worker, show)
         return result(fault, _strip(mismatch, differences), differences=differences)
     for bound in bounds[1:]:
+        if bound.size < turn.span.first + count:
+            continue  # it was signed before this turn
         where = bound.first_difference(turn.span.first, hashes)
         if where is not None:
             return result(
@@ -83,12 +95,13 @@ def audit_turn(
                     expected=f"one history in the heads of sizes {bound.size} and {bounds[0].size}",
                     found=f"other records at leaves {where[0]} to {where[1] - 1}",
                     hint="Keep both files: together they prove it to anyone who has the model.",
-                )
+                ),
+                SAME * count,
             )
-    fault = replay(leaf, entries, claim.ids)
-    if fault is not None:
-        departing = set(fault.details["departing"])
-        return result(fault, "".join(NOT_SAMPLED if index in departing else SAME for index in range(count)))
+    departed = replay(leaf, entries, claim.ids)
+    if departed is not None:
+        departing = set(departed.details["departing"])
+        return result(departed, "".join(NOT_SAMPLED if index in departing else SAME for index in range(count)))
     return result(None, SAME * count, count)
 
 
