@@ -94,6 +94,12 @@ def _as_json(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSett
     return json.dumps(facts, indent=2, allow_nan=False)
 
 
+def _advice(settings: RuntimeSettings) -> str:
+    if settings.type_k == settings.type_v in ("f16", "f32") or settings.repack or settings.tiled:
+        return "Try KV bf16, no repack, not tiled."
+    return "Weights in F16, BF16 or F32 (routers are)\nneed a llama.cpp that was built with GGML_LLAMAFILE=OFF."
+
+
 def _verdict(result: ScheduleResult) -> str:
     if result.equal:
         return "yes"
@@ -119,13 +125,9 @@ def _as_text(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSett
         lines.append(f"{each.name:<{_NAME_WIDTH}}  {_verdict(each)}")
     lines.append("")
     if result.invariant:
-        lines.append(
-            "INVARIANT: batching, threads and neighbours change no bit. Exact audits are possible wherever the"
-        )
-        lines.append("fingerprint is the same.")
+        lines.append("INVARIANT: batching, threads and neighbours change no bit. Exact audits are possible wherever")
+        lines.append("the fingerprint is the same.")
     else:
-        lines.append(
-            "NOT INVARIANT: the same tokens give other logits when the work is cut differently. Audits of such"
-        )
-        lines.append("a server can only be tolerant. Try the defaults: KV bf16, no repack, not tiled.")
+        lines.append("NOT INVARIANT: the same tokens can give other logits when the work is cut differently. A server")
+        lines.append(f"with these settings can only be audited tolerantly. {_advice(settings)}")
     return "\n".join(lines)
