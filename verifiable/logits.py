@@ -73,6 +73,8 @@ class TopK:
     def __call__(self, row: Floats) -> Entries:
         """The `min(k, n_vocab)` largest entries of `row` (n_vocab,) float32; a NaN or infinity is an EngineError."""
         k = min(self.k, len(row))
+        if not np.isfinite(row.max()):  # a NaN anywhere makes the maximum one; comparisons would pass over it
+            raise _not_finite()
         index = None
         if self._threshold is not None:
             index = np.flatnonzero(row >= self._threshold)
@@ -82,14 +84,18 @@ class TopK:
         order = np.lexsort((index, -values))[:k]
         logits = values[order]
         if len(logits) < k or not np.isfinite(logits).all():
-            raise EngineError(
-                "the model's logits",
-                expected="finite numbers",
-                found="a NaN or an infinity",
-                hint="The model file may be damaged: compare its hash with the published one.",
-            )
+            raise _not_finite()
         self._threshold = np.float32(logits[-1] - _MARGIN)
         return Entries(index[order].astype(np.uint32), logits)
+
+
+def _not_finite() -> EngineError:
+    return EngineError(
+        "the model's logits",
+        expected="finite numbers",
+        found="a NaN or an infinity",
+        hint="The model file may be damaged: compare its hash with the published one.",
+    )
 
 
 def _candidates(row: Floats, k: int) -> npt.NDArray[np.intp]:
