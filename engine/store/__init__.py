@@ -160,6 +160,18 @@ class Store(LogStore, Protocol):
         """The newest sessions, each with its running number; `before` continues a listing."""
         ...
 
+    def session_ids(self) -> list[bytes]:
+        """Every session, oldest first, whether or not its row is well."""
+        ...
+
+    def strays(self) -> dict[str, list[bytes]]:
+        """Sessions that other tables speak of and the table of sessions does not, by table."""
+        ...
+
+    def expired(self, opened_before: int) -> list[bytes]:
+        """Sessions opened before a time that still have their records."""
+        ...
+
     def leaves(self, session: bytes, size: int | None = None) -> list[bytes]:
         """The leaves' bytes. Raises ErasedError where one has been dropped."""
         ...

@@ -116,6 +116,24 @@ class SqlStore:
         rows = self._read(query if before is None else query.where(number < before))
         return [(row[0], _session(row[1:])) for row in rows]
 
+    def session_ids(self) -> list[bytes]:
+        return [row[0] for row in self._read(select(tables.session.c.session).order_by(tables.session.c.number))]
+
+    def strays(self) -> dict[str, list[bytes]]:
+        known = select(tables.session.c.session)
+        found = {}
+        for table in (tables.request, tables.leaf, tables.packed, tables.head):
+            query = select(table.c.session).where(table.c.session.not_in(known)).distinct()
+            found[table.name] = [row[0] for row in self._read(query)]
+        return {name: sessions for name, sessions in found.items() if sessions}
+
+    def expired(self, opened_before: int) -> list[bytes]:
+        table = tables.session.c
+        query = select(table.session).where(
+            table.opened < opened_before, table.dropped.is_(None), table.erased.is_(None)
+        )
+        return [row[0] for row in self._read(query.order_by(table.number))]
+
     def leaves(self, session: bytes, size: int | None = None) -> list[bytes]:
         found = []
         for leaf in self.stored_leaves(session, size):
