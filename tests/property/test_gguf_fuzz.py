@@ -26,8 +26,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], GGUFInfo
         path.write_bytes(data)
         try:
             info = inspect(path, arrays=True)
-        except MalformedError as error:
-            assert len(str(error)) < 2000
+        except MalformedError:
             return None
         check_sound(info, len(data))
         return info

@@ -43,7 +43,7 @@ class Trace:
     """
 
     def __init__(self, module: ModuleType) -> None:
-        ggml: Any = ctypes.CDLL(str(_base_library(module)))
+        ggml: Any = ctypes.CDLL(str(base_library(module)))
         for name, result in (
             ("ggml_nbytes", ctypes.c_size_t),
             ("ggml_is_contiguous", ctypes.c_bool),
@@ -146,7 +146,8 @@ class Trace:
         return [crc32(data[at : at + share]) for at in range(0, size, share)]
 
 
-def _base_library(module: ModuleType) -> Any:
+def base_library(module: ModuleType) -> Any:
+    """Path of the library that holds ggml's own functions."""
     cast: Any = module
     folder = cast.llama_cpp._base_path
     for name in ("libggml-base.so", "libggml-base.dylib", "ggml-base.dll"):
