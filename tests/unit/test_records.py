@@ -58,7 +58,8 @@ def test_missing_and_further_fields_are_malformed(leaf: Leaf) -> None:
 def test_every_field_has_its_type(leaf: Leaf) -> None:
     fields = encoding.array(encoding.decode(leaf.encode()), None, "leaf")
     for index in range(len(fields)):
-        for wrong in (None, "text", -1, [], True):
+        others: list[encoding.Value] = [None, "text", -1, [], True]
+        for wrong in others:
             with pytest.raises(MalformedError):
                 records.parse(encoding.encode([*fields[:index], wrong, *fields[index + 1 :]]))
 
