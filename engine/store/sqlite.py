@@ -64,12 +64,12 @@ class SqliteDatabase:
             raw.close()
             raise
         self._raw = raw
-        engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool)
-        self._connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        self._engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None)
+        self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
             _prepare(self, raw)
         except BaseException:
-            raw.close()
+            self._shut()
             raise
 
     @contextmanager
@@ -102,8 +102,13 @@ class SqliteDatabase:
 
     def close(self) -> None:
         with self._mutex:
-            self._raw.close()
+            self._shut()
             os.close(self._lock_file)
+
+    def _shut(self) -> None:
+        self._connection.close()
+        self._engine.dispose()
+        self._raw.close()
 
     def _rollback(self) -> None:
         # After some errors (a full disk) SQLite has rolled back already. Where it can't, it will when the file is next
