@@ -1,0 +1,144 @@
+// Keys (C2SP signed-note and RFC 9679), COSE_Sign1 (RFC 9052), and the signed notes of a provider's log.
+
+const SPACE = /[\u0000-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]/;
+
+function checkName(name) {
+  if (!name || name.includes("+") || SPACE.test(name) || !isText(name) || utf8(name).length > 256) {
+    throw malformed("key name", "1 to 256 bytes of text without '+', spaces or control characters");
+  }
+  return name;
+}
+
+/** Four bytes that tell keys of one name apart in a note. */
+const keyId = (name, typed) => sha256(concat(utf8(name), [10], typed)).subarray(0, 4);
+
+/** Signatures that were verified since this was last emptied, for a second opinion of the browser's. */
+const checkedSignatures = [];
+
+class PublicKey {
+  /** Read `name+hash+base64(1 ‖ key)`. */
+  static parse(text) {
+    const [name, hash, ...rest] = text.split("+");
+    if (!rest.length) throw malformed("verifier key", "name+hash+base64");
+    checkName(name);
+    const typed = fromBase64(rest.join("+"), "verifier key");
+    if (typed.length < 2 || hash !== hex(keyId(name, typed))) throw malformed("verifier key: the hash does not fit");
+    if (typed[0] !== 1) throw malformed("verifier key: type", "1 (Ed25519)", typed[0]);
+    return new PublicKey(name, typed.subarray(1));
+  }
+
+  constructor(name, bytes) {
+    this.name = name;
+    this.bytes = bytes;
+    this.id = keyId(name, concat([1], bytes));
+    this.point = keyPoint(bytes);
+    if (!this.point) throw malformed("Ed25519 key", "a canonical point of the main subgroup");
+    this.kid = sha256(concat(fromHex("a30101200621"), cborBytes(bytes))); // of the COSE_Key {1: 1, -1: 6, -2: bytes}
+  }
+
+  verify(message, signature) {
+    checkedSignatures.push({ key: this.bytes, message, signature });
+    if (!verifySignature(this.point, this.bytes, message, signature)) {
+      throw new Failure("bad-signature", "the signature does not verify", `a signature by ${this.name}`);
+    }
+  }
+}
+
+/** The payload of a COSE_Sign1 of this type and the trusted key that signed it. */
+function openEnvelope(data, trusted, typ) {
+  const outer = decodeCbor(data, { tags: [18] });
+  if (!(outer instanceof Tagged)) throw malformed("COSE_Sign1", "tag 18");
+  const [raw, unprotected, payload, signature] = arrayOf(outer.value, 4, "COSE_Sign1");
+  bytesOf(raw, "COSE_Sign1 protected header");
+  bytesOf(payload, "COSE_Sign1 payload");
+  bytesOf(signature, "COSE_Sign1 signature");
+  const header = decodeCbor(raw);
+  const keys = header instanceof CborMap && header.pairs.map(([key]) => key);
+  if (!keys || keys.length !== 3 || keys[0] !== 1n || keys[1] !== 4n || keys[2] !== 16n) {
+    throw malformed("COSE_Sign1 protected header", "algorithm, kid and type");
+  }
+  if (!(unprotected instanceof CborMap) || unprotected.pairs.length)
+    throw malformed("COSE_Sign1 unprotected header", "an empty map");
+  const found = textOf(header.get(16), "COSE_Sign1 type", 128);
+  const kid = bytesOf(header.get(4), "COSE_Sign1 kid", 32);
+  const algorithm = header.get(1);
+  if (algorithm !== -19n && algorithm !== -8n) {
+    throw new Failure(
+      "unsupported-algorithm",
+      "the signature algorithm is not supported",
+      "-19 (Ed25519) or -8 (EdDSA)",
+    );
+  }
+  const key = trusted.find((candidate) => same(candidate.kid, kid));
+  if (!key)
+    throw new Failure("untrusted-key", "signed by a key that is not trusted", "the kid of a trusted key", hex(kid));
+  key.verify(
+    cborArray([cborText("Signature1"), cborBytes(raw), cborBytes(new Uint8Array()), cborBytes(payload)]),
+    signature,
+  );
+  if (found !== typ) throw new Failure("wrong-type", "a signed object of another type", typ, found);
+  return { payload, key };
+}
+
+const DASH = "\u2014 ";
+
+/** A text file of C2SP: no control character but newline. */
+function checkLines(text, what, maximum) {
+  if (!isText(text) || utf8(text).length > maximum || /[\u0000-\u0009\u000b-\u001f]/.test(text)) {
+    throw malformed(what, `at most ${maximum} bytes of text without control characters`);
+  }
+  return text;
+}
+
+function decimalOf(text, what) {
+  if (!/^(?:0|[1-9][0-9]{0,18})$/.test(text) || BigInt(text) >= 2n ** 63n)
+    throw malformed(what, "a decimal below 2^63");
+  return BigInt(text);
+}
+
+function parseNote(text) {
+  checkLines(text, "note", 1_000_000);
+  const border = text.lastIndexOf("\n\n");
+  const lines = border < 0 ? [] : text.slice(border + 2).split("\n");
+  if (lines.length < 2 || lines.pop() !== "" || lines.length > 100)
+    throw malformed("note", "text, a blank line, 1 to 100 signatures");
+  const signatures = lines.map((line) => {
+    const [, name, encoded] = line.match(/^\u2014 ([^ ]*) (.*)$/u) ?? [];
+    if (name === undefined) throw malformed("note: signature line", "— name base64");
+    const bytes = fromBase64(encoded, "note: signature");
+    if (bytes.length < 5) throw malformed("note: signature", "a key ID and a signature");
+    return { name: checkName(name), id: bytes.subarray(0, 4), signature: bytes.subarray(4) };
+  });
+  return { text: text.slice(0, border + 1), signatures };
+}
+
+/** Size and root of a log, from a checkpoint that the log's key signed. */
+function openCheckpoint(text, log) {
+  const note = parseNote(text);
+  const mine = note.signatures.find(({ name, id }) => name === log.name && same(id, log.id));
+  if (!mine) throw new Failure("untrusted-key", "the checkpoint is not signed by the log's key", log.name);
+  log.verify(utf8(note.text), mine.signature);
+  const [origin, size, root, ...extensions] = note.text.split("\n");
+  if (root === undefined || extensions.pop() !== "" || !origin || extensions.includes(""))
+    throw malformed("checkpoint", "origin, size and root");
+  const head = { origin, size: decimalOf(size, "checkpoint size"), root: fromBase64(root, "checkpoint root", 32) };
+  if (origin !== log.name) throw new Failure("wrong-origin", "a checkpoint of another log", log.name, origin);
+  return head;
+}
+
+/** Check a c2sp.org/tlog-proof@v1 file: `entry` is in the log with this key. */
+function checkTlogProof(text, entry, log) {
+  checkLines(text, "log proof", 2_000_000);
+  const border = text.indexOf("\n\n");
+  const lines = text.slice(0, Math.max(border, 0)).split("\n");
+  if (lines.shift() !== "c2sp.org/tlog-proof@v1") throw malformed("log proof", "c2sp.org/tlog-proof@v1");
+  if (lines[0]?.startsWith("extra ")) fromBase64(lines.shift().slice(6), "log proof: extra");
+  const first = lines.shift();
+  if (!first?.startsWith("index ") || lines.length > 63)
+    throw malformed("log proof", "an index and at most 63 hashes");
+  const index = decimalOf(first.slice(6), "log proof: index");
+  const path = lines.map((line) => fromBase64(line, "log proof: hash", 32));
+  const { size, root } = openCheckpoint(text.slice(border + 2), log);
+  checkInclusion(leafHash(entry), index, size, path, root);
+  return { index, size };
+}

@@ -1,0 +1,263 @@
+// The protocol's objects: manifest, head, leaves, packed tokens, and the two files that people hand around.
+
+const HEAD_TYPE = "application/vnd.verifiable.head+cbor";
+const MANIFEST_TYPE = "application/vnd.verifiable.manifest+cbor";
+const U31 = 2 ** 31 - 1;
+const U32 = 2 ** 32 - 1;
+
+function version(value, what) {
+  if (uintOf(value, what) !== 1n) throw malformed(what, "1", value);
+}
+
+function parseParams(value, what) {
+  const [temperature, topK, topP, minP, maxTokens] = fieldsOf(value, 5, what);
+  return {
+    temperature: floatOf(temperature, `${what}: temperature`, 0, 100),
+    topK: positive(uintOf(topK, `${what}: top_k`, 128), `${what}: top_k`),
+    topP: floatOf(topP, `${what}: top_p`, 0, 1),
+    minP: floatOf(minP, `${what}: min_p`, 0, 1),
+    maxTokens: positive(uintOf(maxTokens, `${what}: max_tokens`, U31), `${what}: max_tokens`),
+  };
+}
+
+function positive(value, what) {
+  if (value < 1) throw malformed(what, "1 or more", value);
+  return value;
+}
+
+function parseManifest(payload) {
+  const f = fieldsOf(decodeCbor(payload), 11, "manifest");
+  version(f[0], "manifest version");
+  const [files, architecture, fileType, parameters, vocabulary, tokenizer, template] = arrayOf(
+    f[4],
+    7,
+    "manifest model",
+  );
+  const runtime = arrayOf(f[5], 16, "manifest runtime");
+  const [build, bindings, system, context, batch, microBatch, typeK, typeV] = runtime;
+  const [flash, unified, repack, tiled, window, layers, fingerprint, invariant] = runtime.slice(8);
+  const [k, valueKind] = arrayOf(f[6], 2, "manifest commitment");
+  const [sampler, defaults] = arrayOf(f[7], 2, "manifest sampler");
+  version(sampler, "sampler version");
+  if (!(defaults instanceof CborMap)) throw malformed("sampling defaults", "a map");
+  const found = {
+    digest: sha256(payload),
+    provider: textOf(f[1], "manifest provider", 256),
+    validFrom: uintOf(f[2], "manifest valid-from"),
+    validTo: uintOf(f[3], "manifest valid-to"),
+    files: arrayOf(files, null, "model files").map((file) => {
+      const [name, digest, size] = arrayOf(file, 3, "model file");
+      return {
+        name: textOf(name, "model file name", 1024),
+        sha256: bytesOf(digest, "model file hash", 32),
+        size: uintOf(size, "model file size"),
+      };
+    }),
+    architecture: textOf(architecture, "architecture", 128),
+    fileType: uintOf(fileType, "file type", U31),
+    parameters: uintOf(parameters, "parameters"),
+    vocabulary: uintOf(vocabulary, "vocabulary", U31),
+    tokenizer: bytesOf(tokenizer, "tokenizer digest", 32),
+    template: bytesOf(template, "template digest", 32),
+    build: textOf(build, "build", 1024),
+    bindings: textOf(bindings, "bindings", 1024),
+    system: textOf(system, "system", 4096),
+    context: uintOf(context, "n_ctx", U31),
+    batch: [uintOf(batch, "n_batch", U31), uintOf(microBatch, "n_ubatch", U31)],
+    cacheTypes: [textOf(typeK, "type_k", 32), textOf(typeV, "type_v", 32)],
+    switches: [flash, unified, repack, tiled, window].map((value) => booleanOf(value, "a runtime setting")),
+    gpuLayers: uintOf(layers, "n_gpu_layers", U31),
+    fingerprint: bytesOf(fingerprint, "fingerprint", 32),
+    invariant: booleanOf(invariant, "invariant"),
+    k: positive(uintOf(k, "k", 128), "k"),
+    valueKind: uintOf(valueKind, "value kind", 1),
+    defaults: parseParams(new CborMap([...defaults.pairs, [5n, 1n]]), "sampling defaults"),
+    drafters: arrayOf(f[8], null, "drafters").map((name) => textOf(name, "drafter", 64)),
+    sessionKeys: arrayOf(f[9], null, "session keys").map((key) => PublicKey.parse(textOf(key, "session key", 512))),
+    log: f[10] === null ? null : PublicKey.parse(textOf(f[10], "log key", 512)),
+  };
+  if (found.files.length < 1 || found.files.length > 1024) throw malformed("model files", "1 to 1024");
+  if (found.sessionKeys.length < 1 || found.sessionKeys.length > 64) throw malformed("session keys", "1 to 64");
+  if (found.validFrom > found.validTo) throw malformed("manifest validity", "valid-from not after valid-to");
+  return found;
+}
+
+function parseHead(payload) {
+  const [number, session, size, root, manifest, time] = arrayOf(decodeCbor(payload), 6, "head");
+  version(number, "head version");
+  return {
+    session: bytesOf(session, "head session", 16),
+    size: uintOf(size, "head size"),
+    root: bytesOf(root, "head root", 32),
+    manifest: bytesOf(manifest, "head manifest digest", 32),
+    time: uintOf(time, "head time"),
+  };
+}
+
+const KINDS = ["open", "turn", "token", "end", "close"];
+const LENGTHS = [7, 13, 12, 12, 5];
+
+function parseLeaf(data) {
+  const f = arrayOf(decodeCbor(data), null, "leaf");
+  if (f.length < 4) throw malformed("leaf", "4 fields or more", f.length);
+  const kind = KINDS[Number(uintOf(f[0], "leaf kind", 4))];
+  if (f.length !== LENGTHS[KINDS.indexOf(kind)])
+    throw malformed(`${kind} leaf`, `${LENGTHS[KINDS.indexOf(kind)]} fields`, f.length);
+  const leaf = {
+    kind,
+    session: bytesOf(f[1], "leaf session", 16),
+    seq: uintOf(f[2], "leaf sequence number"),
+    salt: bytesOf(f[3], "leaf salt", 16),
+  };
+  return Object.assign(leaf, LEAVES[kind](f.slice(4)));
+}
+
+const LEAVES = {
+  open([number, manifest, time]) {
+    version(number, "record version");
+    return { manifest: bytesOf(manifest, "manifest digest", 32), time: uintOf(time, "open time") };
+  },
+  turn([turn, request, prompt, promptCount, params, stops, nonce, source, cached]) {
+    return {
+      turn: uintOf(turn, "turn number", U32),
+      request: bytesOf(request, "request digest", 32),
+      prompt: bytesOf(prompt, "prompt digest", 32),
+      promptCount: uintOf(promptCount, "prompt count", U31),
+      params: parseParams(params, "sampling parameters"),
+      stops: bytesOf(stops, "stop digest", 32),
+      nonce: bytesOf(nonce, "nonce", null, 64),
+      nonceSource: uintOf(source, "nonce source", 2),
+      cached: uintOf(cached, "cached count", U31),
+    };
+  },
+  token([turn, position, token, source, step, row, ids, logits]) {
+    return {
+      turn: uintOf(turn, "turn number", U32),
+      position: uintOf(position, "position", U31),
+      token: uintOf(token, "token id", U31),
+      source: uintOf(source, "source", 4),
+      step: uintOf(step, "decode step", U31),
+      row: uintOf(row, "decode row", U31),
+      ...parseEntries(bytesOf(ids, "record ids", null, 512), bytesOf(logits, "record logits", null, 512)),
+    };
+  },
+  end([turn, finish, promptCount, completionCount, text, tokens, drafted, accepted]) {
+    return {
+      turn: uintOf(turn, "turn number", U32),
+      finish: uintOf(finish, "finish reason", 3),
+      promptCount: uintOf(promptCount, "prompt count", U31),
+      completionCount: uintOf(completionCount, "completion count", U31),
+      text: bytesOf(text, "text digest", 32),
+      tokens: bytesOf(tokens, "tokens digest", 32),
+      drafted: uintOf(drafted, "drafted count", U31),
+      accepted: uintOf(accepted, "accepted count", U31),
+    };
+  },
+  close([turns]) {
+    return { turns: uintOf(turns, "turn count", U32) };
+  },
+};
+
+/** Ids and logits of a record: descending logits, equal ones by ascending id, no id twice. */
+function parseEntries(idBytes, logitBytes) {
+  if (idBytes.length !== logitBytes.length || idBytes.length % 4 || idBytes.length < 4 || idBytes.length > 512) {
+    throw malformed("record entries", "as many ids as logits, 1 to 128, 4 bytes each");
+  }
+  const idView = new DataView(idBytes.buffer, idBytes.byteOffset);
+  const logitView = new DataView(logitBytes.buffer, logitBytes.byteOffset);
+  const indices = Array.from({ length: idBytes.length / 4 }, (_, i) => 4 * i);
+  const ids = indices.map((at) => idView.getUint32(at, true));
+  const logits = indices.map((at) => logitView.getFloat32(at, true));
+  if (!logits.every(Number.isFinite)) throw malformed("record logits", "finite numbers");
+  for (let i = 1; i < ids.length; i++) {
+    const ordered = logits[i - 1] > logits[i] || (logits[i - 1] === logits[i] && ids[i - 1] < ids[i]);
+    if (!ordered) throw malformed("record entries", "descending logits, ties by lower id");
+  }
+  if (new Set(ids).size !== ids.length) throw malformed("record entries", "no id twice");
+  return { ids, logits, logitBytes };
+}
+
+function parsePacked(value) {
+  const items = arrayOf(value, 4, "packed tokens");
+  const count = uintOf(items[0], "packed token count", 2 ** 22);
+  const width = positive(uintOf(items[1], "packed token width", 4), "packed token width");
+  const idBytes = bytesOf(items[2], "packed token ids", count * width);
+  const marks = bytesOf(items[3], "packed token marks", Math.ceil(count / 2));
+  const nibbles = Array.from(marks).flatMap((byte) => [byte & 15, byte >> 4]);
+  if (nibbles.length > count && nibbles.pop() !== 0)
+    throw malformed("packed token marks", "zero after the last mark");
+  const ids = Array.from({ length: count }, (_, i) =>
+    Number(bigFromBytes(idBytes.slice(i * width, (i + 1) * width).reverse())),
+  );
+  const sources = nibbles.map((nibble) => nibble & 7);
+  if (sources.some((source) => source > 4)) throw malformed("packed token marks", "sources 0 to 4");
+  const fresh = nibbles.map((nibble) => nibble > 7);
+  let [step, row] = [-1, -1];
+  const steps = fresh.map((first) => ([step, row] = first ? [step + 1, 0] : [step, row + 1]));
+  return { width, ids, sources, fresh, steps };
+}
+
+/** SHA-256 over each token's id (4 bytes, little-endian) and mark (source, and 8 for the first of a step). */
+function tokensDigest(ids, sources, fresh) {
+  return sha256(concat(...ids.map((id, i) => concat(bigEndian(id, 4).reverse(), [sources[i] | (fresh[i] ? 8 : 0)]))));
+}
+
+/** The values of a file whose last one is the SHA-256 of all bytes before it. */
+function unseal(data, count, what, size) {
+  const items = Math.max(2 ** 12, Math.min(Math.floor(data.length / 4), 2 ** 22));
+  const fields = fieldsOf(decodeCbor(data, { size, items }), count + 1, what);
+  const checksum = bytesOf(fields.pop(), `${what} checksum`, 32);
+  if (!same(sha256(data.subarray(0, -32)), checksum))
+    throw malformed(`${what}: its checksum does not fit its bytes; it was damaged or edited`);
+  return fields;
+}
+
+function parseOpening(leaves, proof) {
+  let last = -1n;
+  if (arrayOf(leaves, null, "opened leaves").length > 2 ** 20) throw malformed("opened leaves", "at most 2^20");
+  return {
+    leaves: leaves.map((entry) => {
+      const [index, data] = arrayOf(entry, 2, "opened leaf");
+      if (uintOf(index, "leaf index") <= last) throw malformed("opened leaves", "ascending indices");
+      last = index;
+      return { index, data: bytesOf(data, "opened leaf", null, 4096) };
+    }),
+    proof: arrayOf(proof, null, "opening proof").map((hash) => bytesOf(hash, "proof hash", 32)),
+  };
+}
+
+function parseReceipt(data) {
+  const [number, head, manifest, leaves, proof, turn, capability, log] = unseal(data, 8, "receipt", 2 ** 20);
+  version(number, "receipt version");
+  bytesOf(capability, "receipt capability", 32); // whoever has it can read the conversation: not kept, never shown
+  return {
+    head: bytesOf(head, "receipt head"),
+    manifest: bytesOf(manifest, "receipt manifest"),
+    opening: parseOpening(leaves, proof),
+    turn: uintOf(turn, "receipt turn", U32),
+    log: log === null ? null : bytesOf(log, "receipt log proof"),
+  };
+}
+
+function parseEvidence(data) {
+  const [number, kind, head, manifest, leaves, proof, turns] = unseal(data, 7, "evidence", 2 ** 28);
+  version(number, "evidence version");
+  const opened = arrayOf(turns, null, "evidence turns").map((entry) => {
+    const [turn, request, secret, tokens] = arrayOf(entry, 4, "opened turn");
+    return {
+      turn: uintOf(turn, "turn number", U32),
+      request: bytesOf(request, "turn request", null, 2 ** 26),
+      secret: bytesOf(secret, "turn secret", 32),
+      tokens: tokens === null ? null : parsePacked(tokens),
+    };
+  });
+  if (opened.some(({ turn }, i) => i && turn <= opened[i - 1].turn))
+    throw malformed("evidence turns", "ascending numbers");
+  return {
+    kind: ["tokens", "records", "full"][uintOf(kind, "evidence kind", 2)],
+    head: bytesOf(head, "evidence head", null, 2 ** 20),
+    manifest: bytesOf(manifest, "evidence manifest", null, 2 ** 20),
+    opening: parseOpening(leaves, proof),
+    turns: opened,
+  };
+}

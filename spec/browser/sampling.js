@@ -1,0 +1,105 @@
+// Sampling that can be replayed: filters, Gumbel-max noise from the turn's key, and a slack for other machines'
+// logarithms.
+
+const SLACK = 1e-9;
+
+function samplingKey(nonce, requestDigest, turn) {
+  const tag = utf8("verifiable-inference/v1/sampling-key\n");
+  return sha256(concat(tag, bigEndian(nonce.length, 4), nonce, requestDigest, bigEndian(turn, 4)));
+}
+
+/** The noise of token ids at a position of the sequence. */
+function gumbel(key, position, ids) {
+  const message = concat(key, bigEndian(position, 4), new Uint8Array(4));
+  const tail = new DataView(message.buffer, key.length + 4);
+  return ids.map((id) => {
+    tail.setUint32(0, id);
+    const view = new DataView(sha256(message).buffer);
+    const word = view.getUint32(0) * 2 ** 20 + (view.getUint32(4) >>> 12); // the first 52 bits
+    return -Math.log(-Math.log((word + 0.5) * 2 ** -52));
+  });
+}
+
+/** How many of the leading entries top_k, top_p and min_p leave. */
+function survivors(logits, { topK, topP, minP }, slack) {
+  const kept = logits.slice(0, topK);
+  let count = kept.length;
+  if (topP < 1) {
+    const weights = kept.map((logit) => Math.exp(logit - kept[0]));
+    const total = weights.reduce((sum, weight) => sum + weight, 0);
+    let sum = 0;
+    const reached = weights.findIndex((weight) => (sum += weight) / total >= topP - slack);
+    if (reached >= 0) count = reached + 1;
+  }
+  if (minP > 0) count = Math.min(count, kept.filter((logit) => logit >= kept[0] + Math.log(minP) - slack).length);
+  return Math.max(count, 1);
+}
+
+/** The ids that an honest provider may have drawn: one, but for results that two machines may round to two sides. */
+function acceptable({ ids, logits }, params, key, position, noise = null) {
+  if (params.temperature === 0) return new Set([ids[0]]);
+  const found = new Set();
+  const drawn = noise ?? gumbel(key, position, ids.slice(0, params.topK));
+  for (const slack of [-SLACK, 0, SLACK]) {
+    const count = survivors(logits, params, slack);
+    const scores = logits.slice(0, count).map((logit, i) => logit / params.temperature + drawn[i]);
+    const best = Math.max(...scores);
+    scores.forEach((score, i) => score >= best - SLACK && found.add(ids[i]));
+  }
+  return found;
+}
+
+/** Replay records of a turn, `whole` when they are all there are; throws what a departure means. */
+function replayTurn(turn, records, whole) {
+  const key = samplingKey(turn.nonce, turn.request, turn.turn);
+  const noise = records.map((record) => gumbel(key, record.position, record.ids));
+  const departing = (params) =>
+    records.filter((record, i) => !acceptable(record, params, key, record.position, noise[i]).has(record.token));
+  const wrong = departing(turn.params);
+  if (!wrong.length) return;
+  const first = wrong[0];
+  const allowed = [...acceptable(first, turn.params, key, first.position)].join(" or ");
+  const where = `token ${first.position - turn.promptCount}`;
+  if (!whole || wrong.length === 1) {
+    throw new Failure(
+      "token-not-sampled",
+      `${where} does not follow from its record and the turn's key`,
+      `id ${allowed}`,
+      `id ${first.token}`,
+    );
+  }
+  const temperature = explainingTemperature(turn, records, noise);
+  if (temperature !== null && !departing({ ...turn.params, temperature }).length) {
+    throw new Failure(
+      "temperature-differs",
+      `${wrong.length} of ${records.length} tokens were drawn at another temperature than was asked for`,
+      `temperature ${turn.params.temperature}`,
+      `about ${temperature.toPrecision(3)}`,
+    );
+  }
+  throw new Failure(
+    "text-not-sampled",
+    `${wrong.length} of ${records.length} tokens do not follow from their records`,
+    `id ${allowed} at ${where}`,
+    `id ${first.token}`,
+  );
+}
+
+/** A temperature at which each token wins its draw, or null. Each bounds 1/T: (l_x - l_i)/T >= G_i - G_x for all i. */
+function explainingTemperature(turn, records, noise) {
+  let [low, high] = [1 / 100, Infinity];
+  for (const [n, { ids, logits, token }] of records.entries()) {
+    const count = survivors(logits, turn.params, 0);
+    const x = ids.indexOf(token);
+    if (x < 0 || x >= count) return null;
+    for (let i = 0; i < count; i++) {
+      const lead = logits[x] - logits[i];
+      const lag = noise[n][i] - noise[n][x] - SLACK;
+      if (lead > 0) low = Math.max(low, lag / lead);
+      else if (lead < 0) high = Math.min(high, lag / lead);
+      else if (lag > 0) return null;
+    }
+  }
+  if (low > high) return null;
+  return (1 / low + Math.min(1 / high, 1 / low)) / 2;
+}

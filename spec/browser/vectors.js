@@ -1,0 +1,190 @@
+// Runs the vector files of spec/vectors. Tests call `runVectors`; people can, from the browser's console.
+
+const vectorTrust = (entry) => entry.trusted.map((text) => PublicKey.parse(text));
+const vectorBytes = (entry) => (entry.text === undefined ? fromHex(entry.input) : utf8(entry.text));
+const plain = (value) =>
+  typeof value === "bigint" ? Number(value) : value instanceof Uint8Array ? hex(value) : value;
+const vectorParams = (params) => [params.temperature, params.topK, params.topP, params.minP, params.maxTokens];
+
+/** A decoded item as the outcome of a CBOR vector shows it. */
+function showItem(value) {
+  if (typeof value === "bigint") return { int: String(value) };
+  if (typeof value === "string") return { text: value };
+  if (value instanceof Uint8Array) return { bytes: hex(value) };
+  if (Array.isArray(value)) return value.map(showItem);
+  if (value instanceof CborMap) return { map: value.pairs.map(([key, item]) => [showItem(key), showItem(item)]) };
+  if (value instanceof Tagged) return { tag: value.tag, value: showItem(value.value) };
+  if (typeof value !== "number") return value;
+  const view = new DataView(new ArrayBuffer(8));
+  view.setFloat64(0, value);
+  return { float: hex(new Uint8Array(view.buffer)) };
+}
+
+const OPERATIONS = {
+  cbor: (entry) => showItem(decodeCbor(fromHex(entry.input), { tags: entry.tags })),
+  key(entry) {
+    const key = PublicKey.parse(entry.vkey);
+    return { name: key.name, key: hex(key.bytes), kid: hex(key.kid) };
+  },
+  signature(entry) {
+    new PublicKey("vectors.example", fromHex(entry.key)).verify(fromHex(entry.message), fromHex(entry.signature));
+    return true;
+  },
+  envelope(entry) {
+    const { payload, key } = openEnvelope(fromHex(entry.input), vectorTrust(entry), entry.typ);
+    return { payload: hex(payload), signer: key.name };
+  },
+  tree(entry) {
+    const proof = entry.proof?.map(fromHex);
+    const [size, root] = [BigInt(entry.size ?? 0), entry.root && fromHex(entry.root)];
+    if (entry.what === "root") return hex(treeRoot(entry.entries.map((item) => leafHash(fromHex(item)))));
+    if (entry.what === "multiproof") {
+      const leaves = entry.leaves.map(([index, leaf]) => [BigInt(index), fromHex(leaf)]);
+      return hex(rootFromMultiproof(size, leaves, proof).root);
+    }
+    if (entry.what === "inclusion") checkInclusion(fromHex(entry.leaf), BigInt(entry.index), size, proof, root);
+    else checkConsistency(BigInt(entry.old_size), size, proof, fromHex(entry.old_root), root);
+    return true;
+  },
+  derivation(entry) {
+    const secret = entry.secret && fromHex(entry.secret);
+    const digests = {
+      "turn-secret": () => hmacSha256(secret, concat(utf8("turn"), bigEndian(entry.turn, 4))),
+      salt: () => hmacSha256(secret, bigEndian(entry.seq, 8)).subarray(0, 16),
+      "prompt-digest": () => sha256(concat(...entry.ids.map((id) => bigEndian(id, 4).reverse()))),
+      "stop-digest": () => stopDigest(entry.stops),
+      "tokens-digest": () => tokensDigest(entry.ids, entry.sources, entry.fresh),
+      "sampling-key": () => samplingKey(fromHex(entry.nonce), fromHex(entry.request_digest), entry.turn),
+    };
+    return hex(digests[entry.what]());
+  },
+  manifest(entry) {
+    const found = parseManifest(fromHex(entry.input));
+    return {
+      digest: hex(found.digest),
+      provider: found.provider,
+      valid_from: plain(found.validFrom),
+      valid_to: plain(found.validTo),
+      files: found.files.map((file) => [file.name, hex(file.sha256), plain(file.size)]),
+      vocabulary: found.vocabulary,
+      n_ctx: found.context,
+      fingerprint: hex(found.fingerprint),
+      invariant: found.invariant,
+      k: found.k,
+      value_kind: found.valueKind,
+      defaults: vectorParams(found.defaults).slice(0, 4),
+      drafters: found.drafters,
+      session_keys: found.sessionKeys.map((key) => hex(key.kid)),
+      log: found.log?.name ?? null,
+    };
+  },
+  head: (entry) => showFields(parseHead(fromHex(entry.input))),
+  leaf(entry) {
+    const { params, ids, logits, logitBytes, ...leaf } = parseLeaf(fromHex(entry.input));
+    const shown = showFields(leaf);
+    if (params) shown.params = vectorParams(params);
+    if (ids) Object.assign(shown, { ids, logits: hex(logitBytes) });
+    return shown;
+  },
+  packed(entry) {
+    const { ids, sources, fresh, steps } = parsePacked(decodeCbor(fromHex(entry.input)));
+    return { ids, sources, steps, digest: hex(tokensDigest(ids, sources, fresh)) };
+  },
+  request(entry) {
+    const found = readCanonical(vectorBytes(entry));
+    const shown = {
+      digest: hex(found.digest),
+      nonce: found.nonce && hex(found.nonce),
+      nonce_source: found.nonceSource,
+      session: found.session,
+      stops: found.stops,
+      seed: found.seed,
+    };
+    if (!entry.context) return shown;
+    const [temperature, topK, topP, minP] = entry.context.defaults;
+    const params = paramsOf(
+      found,
+      { temperature, topK, topP, minP },
+      entry.context.k,
+      entry.context.n_ctx,
+      entry.context.prompt_count,
+    );
+    return { ...shown, params: params && vectorParams(params) };
+  },
+  body: (entry) => readRequest(entry.path, vectorBytes(entry)).canonical,
+  draw(entry) {
+    const idBytes = entry.ids
+      ? concat(...entry.ids.map((id) => bigEndian(id, 4).reverse()))
+      : fromHex(entry.id_bytes);
+    const row = parseEntries(idBytes, fromHex(entry.logits));
+    const [temperature, topK, topP, minP] = entry.params;
+    const key = fromHex(entry.key);
+    const allowed = acceptable(row, { temperature, topK, topP, minP }, key, entry.position);
+    return { noise: gumbel(key, entry.position, row.ids), acceptable: [...allowed].sort((a, b) => a - b) };
+  },
+  delivery(entry) {
+    const { text, stopped } = deliverText(entry.pieces.map(fromHex), entry.stops);
+    return { text, stopped, digest: hex(sha256(utf8(text))) };
+  },
+  checkpoint(entry) {
+    const { origin, size, root } = openCheckpoint(entry.text, PublicKey.parse(entry.log));
+    return { origin, size: plain(size), root: hex(root) };
+  },
+  "tlog-proof"(entry) {
+    const { index, size } = checkTlogProof(entry.text, fromHex(entry.entry), PublicKey.parse(entry.log));
+    return { index: plain(index), size: plain(size) };
+  },
+  receipt: (entry) =>
+    showSession(checkReceipt(parseReceipt(fromBase64(entry.input)), vectorTrust(entry), entry.text, new Report())),
+  evidence(entry) {
+    const session = checkEvidence(parseEvidence(fromBase64(entry.input)), vectorTrust(entry), new Report());
+    session.turns.forEach(checkReplay);
+    const opened = session.turns.map(({ turn, end, shown }) => ({
+      turn: turn.turn,
+      tokens: end.completionCount,
+      replayed: shown.length,
+    }));
+    return { ...showSession(session), opened };
+  },
+};
+
+/** Fields under the names of the vectors: snake case, bytes as hexadecimal digits. */
+function showFields(fields) {
+  const snake = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  return Object.fromEntries(Object.entries(fields).map(([name, value]) => [snake(name), plain(value)]));
+}
+
+function showSession({ manifest, head, spans, closed }) {
+  return {
+    provider: manifest.provider,
+    session: hex(head.session),
+    size: plain(head.size),
+    turns: spans.length,
+    closed,
+  };
+}
+
+/** Whether two outcomes are the same; real numbers may differ by 1e-8. */
+function agrees(a, b) {
+  if (typeof a === "number" && typeof b === "number") return Math.abs(a - b) <= 1e-8;
+  if (typeof a !== "object" || typeof b !== "object" || !a || !b || Array.isArray(a) !== Array.isArray(b))
+    return a === b;
+  const names = Object.keys(a);
+  return (
+    names.length === Object.keys(b).length &&
+    names.every((name) => Object.hasOwn(b, name) && agrees(a[name], b[name]))
+  );
+}
+
+/** The outcome of each case of a vector file, and whether it is the expected one. */
+function runVectors(file) {
+  return file.cases.map((entry) => {
+    let outcome;
+    try {
+      outcome = { ok: OPERATIONS[file.operation](entry) };
+    } catch (error) {
+      outcome = error instanceof Failure ? { error: error.code } : { error: `fault of the page: ${error.stack}` };
+    }
+    return { name: entry.name, outcome, agrees: agrees(outcome, entry.expected) };
+  });
+}

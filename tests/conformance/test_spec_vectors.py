@@ -1,0 +1,110 @@
+"""Our own vectors: the Python implementation finds in each what it says, and the files are what their script makes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spec.generate.run import OPERATIONS, run
+from spec.make_vectors import VECTORS, contents
+
+FILES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(VECTORS.glob("*.json"))}
+TOLERANCE = 1e-8
+MOST_BYTES = 1_000_000
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Equal JSON values; real numbers may differ by what two machines' logarithms do."""
+    if isinstance(found, float) and isinstance(expected, float):
+        return abs(found - expected) <= TOLERANCE
+    if isinstance(found, Mapping) and isinstance(expected, Mapping):
+        return found.keys() == expected.keys() and all(same(found[key], expected[key]) for key in found)
+    if isinstance(found, list) and isinstance(expected, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    return type(found) is type(expected) and bool(found == expected)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_case(name: str) -> None:
+    file = FILES[name]
+    assert file["operation"] == name
+    assert file["cases"]
+    outcomes = [(case["name"], run(name, case), case["expected"]) for case in file["cases"]]
+    wrong = [
+        f"{case}: found {found}, expected {expected}" for case, found, expected in outcomes if not same(found, expected)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_operation_has_a_file() -> None:
+    assert FILES.keys() == OPERATIONS.keys()
+
+
+def test_making_them_again_gives_the_same_bytes() -> None:
+    stale = [path.name for path, text in contents().items() if path.read_text(encoding="utf-8") != text]
+    assert not stale, "run python -m spec.make_vectors"
+
+
+def test_there_is_no_file_that_the_script_does_not_make() -> None:
+    assert set(VECTORS.iterdir()) == {path for path in contents() if path.parent == VECTORS}
+
+
+def test_they_are_small() -> None:
+    assert sum(path.stat().st_size for path in VECTORS.iterdir()) < MOST_BYTES
+
+
+def test_a_wrong_expectation_would_be_noticed() -> None:
+    """The comparison itself can fail: for another code, another value, another type."""
+    assert not same({"error": "malformed"}, {"error": "bad-signature"})
+    assert not same({"ok": True}, {"ok": 1})
+    assert not same({"ok": [0.5]}, {"ok": [0.5 + 1e-6]})
+    assert not same({"ok": {}}, {"error": "malformed"})
+
+
+RULES = {
+    "receipt": "receipt",
+    "evidence": "evidence",
+    "manifest": "manifest",
+    "head": "head",
+    "leaf": "leaf",
+    "packed": "packed-tokens",
+    "envelope": "envelope",
+}
+BEYOND_CDDL = {
+    "manifest": {"valid-from after valid-to", "a session key of small order", "a session key without its hash"},
+    "head": {"a size not in its shortest form"},
+    "leaf": {
+        "token: one id too few",
+        "token: ids of 31 bytes",
+        "token: logits ascending",
+        "token: an infinite logit",
+        "token: a logit that is no number",
+        "token: an id twice",
+        "token: equal logits, higher id first",
+        "a sequence number in two bytes",
+    },
+}
+"""Malformed objects of these kinds that have the right shape all the same."""
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_cddl_describes_the_objects(name: str) -> None:
+    """By someone else's CDDL validator, every well-formed object matches and the ones of a wrong shape do not."""
+    cddl_verifier = pytest.importorskip("cddl_verifier", reason="cddl-verifier is not installed")
+    validator = cddl_verifier.Validator(Path(VECTORS.parent, "verifiable.cddl"))
+    allowed = set()
+    for case in FILES[name]["cases"]:
+        data = base64.b64decode(case["input"]) if name in ("receipt", "evidence") else bytes.fromhex(case["input"])
+        result = validator.validate(data, root_type=RULES[name])
+        code = case["expected"].get("error")
+        if code == "malformed":
+            allowed |= {case["name"]} if result.valid else set()
+        elif code != "unsupported-algorithm":
+            assert result.valid, f"{case['name']}: {result.diagnostics[0]}"
+    if name in BEYOND_CDDL:
+        assert allowed == BEYOND_CDDL[name]

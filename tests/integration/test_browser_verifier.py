@@ -1,0 +1,322 @@
+"""docs/verify.html in a real browser: it agrees with Python on every vector, and says what it finds in words."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import itertools
+import json
+import os
+import random
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spec.browser.build import PAGE
+from spec.generate.run import run
+from spec.generate.world import OTHER, PROVIDER, Story, asked
+from tests.conformance.test_spec_vectors import FILES, same
+from tests.integration.chromium import Page, browse, find
+from verifiable.evidence import Kind
+
+STORY = Story.open("browser").turn(asked(max_tokens=20), 12).turn(asked(None, temperature=0.7), 5)
+KEY = PROVIDER.public.vkey()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing on standard error."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Where the page is served, on this machine only."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(PAGE.parent)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/{PAGE.name}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Page]:
+    program = find()
+    if program is None:
+        if os.environ.get("VERIFIABLE_REQUIRE_BROWSER") == "1":
+            pytest.fail("no Chromium: install the system package chromium", pytrace=False)
+        pytest.skip("no Chromium: install the system package chromium")
+    with browse(program) as page:
+        yield page
+
+
+@pytest.fixture
+def page(browser: Page, url: str) -> Page:
+    """The page, freshly loaded, on a desk's screen."""
+    browser.device(1000, 800)
+    browser.complaints.clear()
+    browser.requests.clear()
+    browser.open(url)
+    return browser
+
+
+def outcomes(page: Page, operation: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    file = json.dumps({"operation": operation, "cases": cases})
+    found: list[dict[str, Any]] = page.evaluate(f"verifiableInference.runVectors({file})")
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_agrees_with_python_on_every_vector(page: Page, name: str) -> None:
+    cases = FILES[name]["cases"]
+    found = outcomes(page, name, cases)
+    assert [result["name"] for result in found] == [case["name"] for case in cases]
+    wrong = [
+        f"{case['name']}: the page {result['outcome']}, Python {case['expected']}"
+        for case, result in zip(cases, found, strict=True)
+        if not (result["agrees"] and agree(result["outcome"], case["expected"]))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def agree(theirs: Any, ours: Any) -> bool:
+    """As `same`, where JavaScript does not tell 1 from 1.0."""
+    return same(json.loads(json.dumps(theirs), parse_int=float), json.loads(json.dumps(ours), parse_int=float))
+
+
+def mutated(data: bytes, chance: random.Random) -> bytes:
+    """The data with a few bytes changed, dropped, doubled or inserted."""
+    changed = bytearray(data)
+    for _ in range(chance.choice((1, 1, 1, 2, 4))):
+        at = chance.randrange(len(changed) + 1)
+        match chance.randrange(5):
+            case 0 if at < len(changed):
+                changed[at] ^= 1 << chance.randrange(8)
+            case 1 if at < len(changed):
+                changed[at] = chance.choice((0, 1, 0x18, 0x40, 0x60, 0x80, 0xA0, 0xF6, 0xF9, 0xFF))
+            case 2:
+                del changed[at : at + chance.randrange(1, 4)]
+            case 3:
+                changed[at:at] = changed[at : at + chance.randrange(1, 9)]
+            case _:
+                changed[at:at] = chance.randbytes(chance.randrange(1, 3))
+    return bytes(changed)
+
+
+BINARY = {"cbor": 1500, "leaf": 800, "manifest": 300, "head": 300, "packed": 500, "envelope": 100}
+TEXT = {"request": 800, "body": 800, "checkpoint": 100, "tlog-proof": 100}
+
+
+@pytest.mark.parametrize(("name", "count"), [*BINARY.items(), *TEXT.items()])
+def test_it_agrees_with_python_on_damaged_input(page: Page, name: str, count: int) -> None:
+    """Beyond the vectors: whatever damage makes of them, both read the same or refuse it with the same code."""
+    chance = random.Random(f"damage to {name}")
+    cases = []
+    for number in range(count):
+        case = {key: value for key, value in chance.choice(FILES[name]["cases"]).items() if key != "expected"}
+        case["name"] = str(number)
+        if "input" in case:
+            case["input"] = mutated(bytes.fromhex(case["input"]), chance).hex()
+        else:
+            case["text"] = mutated(case["text"].encode(), chance).decode("utf-8", "replace")
+        cases.append({**case, "expected": run(name, case)})
+    found = outcomes(page, name, cases)
+    wrong = [
+        f"{case}: the page {result['outcome']}"
+        for case, result in zip(cases, found, strict=True)
+        if not agree(result["outcome"], case["expected"])
+    ]
+    assert not wrong, "\n".join(wrong[:5])
+    assert any("ok" in case["expected"] for case in cases) or name in ("envelope", "checkpoint", "tlog-proof", "head")
+
+
+def test_the_browsers_own_cryptography_agrees(page: Page) -> None:
+    """WebCrypto accepts what our Ed25519 accepts; on what we refuse browsers differ, so that is not asked."""
+    good = [case for case in FILES["signature"]["cases"] if "ok" in case["expected"]]
+    assert good
+    call = """(async (cases) => verifiableInference.crossCheck(cases.map((item) => ({
+        key: verifiableInference.fromHex(item.key),
+        message: verifiableInference.fromHex(item.message),
+        signature: verifiableInference.fromHex(item.signature),
+    }))))"""
+    assert page.evaluate(f"{call}({json.dumps(good)})") == "agrees"
+    wrong = [{**good[0], "message": good[0]["message"] + "00"}]
+    assert page.evaluate(f"{call}({json.dumps(wrong)})") == "differs"
+
+
+def give(page: Page, files: dict[str, bytes], trusted: str = KEY, answer: str = "") -> str:
+    """Choose files, fill in the form, press the button; the result's text."""
+    items = json.dumps({name: base64.b64encode(data).decode() for name, data in files.items()})
+    return str(
+        page.evaluate(
+            f"""(async (files, trusted, answer) => {{
+            const transfer = new DataTransfer();
+            for (const [name, data] of Object.entries(files)) {{
+                transfer.items.add(new File([verifiableInference.fromBase64(data)], name));
+            }}
+            const input = document.getElementById("files");
+            input.files = transfer.files;
+            input.dispatchEvent(new Event("change"));
+            const frame = () => new Promise(requestAnimationFrame);
+            while (document.querySelectorAll("#chosen li").length < transfer.files.length) await frame();
+            document.getElementById("trusted").value = trusted;
+            document.getElementById("answer").value = answer;
+            document.querySelector("button").click();
+            while (document.activeElement.id !== "result") await frame();
+            return document.getElementById("result").innerText;
+        }})({items}, {json.dumps(trusted)}, {json.dumps(answer)})"""
+        )
+    )
+
+
+def test_a_receipt_with_its_evidence_and_text_holds(page: Page) -> None:
+    files = {"answer.receipt": STORY.receipt(1).encode(), "all.evidence": STORY.evidence(Kind.FULL, [0, 1]).encode()}
+    text = give(page, files, answer=STORY.texts[1])
+    assert text.startswith("✓ It holds")
+    assert "17 tokens follow from their records" in text
+    assert "✗" not in text
+    assert "Your text is the text that was committed" in text
+    assert "Your browser’s own cryptography agrees" in text
+    assert "Why is the sky blue?" in text
+    assert "toy-Q4_0.gguf" in text
+    assert "the provider could have tried several draws" in text  # turn 1 had no nonce of the client's
+    assert page.complaints == []
+
+
+def test_a_receipt_in_the_text_form_of_the_api_is_read(page: Page) -> None:
+    text = base64.urlsafe_b64encode(STORY.receipt(0).encode()).rstrip(b"=")
+    assert give(page, {"receipt.txt": text + b"\n"}).startswith("✓ It holds")
+
+
+def test_a_text_file_counts_byte_for_byte(page: Page) -> None:
+    files = {"answer.receipt": STORY.receipt(0).encode(), "answer.txt": STORY.texts[0].encode()}
+    assert give(page, files).startswith("✓ It holds")
+    page.evaluate("location.reload()")
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "words"),
+    [
+        ("text", "text-differs", "It does not hold"),
+        ("key", "untrusted-key", "Not decided"),
+        ("receipt", "malformed", "It does not hold"),
+        ("history", "session-differs", "It does not hold"),
+        ("evidence", "bad-signature", "It does not hold"),
+    ],
+)
+def test_what_is_wrong_is_said(page: Page, what: str, code: str, words: str) -> None:
+    receipt, evidence = STORY.receipt(1).encode(), STORY.evidence(Kind.FULL, [0, 1])
+    answer, trusted = STORY.texts[1], KEY
+    if what == "text":
+        answer += "."
+    elif what == "key":
+        trusted = OTHER.public.vkey()
+    elif what == "receipt":
+        receipt = receipt[:200] + bytes([receipt[200] ^ 4]) + receipt[201:]
+    elif what == "history":
+        evidence = Story.open("another").turn(asked(), 3).evidence()
+    else:
+        evidence = type(evidence)(
+            evidence.kind, evidence.head[:-1] + b"\0", evidence.manifest, evidence.opening, evidence.turns
+        )
+    text = give(page, {"a": receipt, "b": evidence.encode()}, trusted, answer)
+    assert words in text.splitlines()[0]
+    assert code in text
+    assert page.complaints == []
+
+
+def test_two_histories_of_one_session_are_noticed(page: Page) -> None:
+    """The provider signs two versions of the same session, one for the client and one for the auditor."""
+    other = Story.open("browser").turn(asked(max_tokens=20), 12).turn(asked(None, temperature=0.7), 4)
+    text = give(page, {"a": STORY.receipt(1).encode(), "b": other.evidence(Kind.FULL, [0, 1]).encode()})
+    assert "two-histories" in text
+
+
+def test_names_from_files_are_never_markup(page: Page) -> None:
+    story = Story.open("markup").turn(asked(messages=[{"role": "user", "content": "<img src=x onerror=alert(1)>"}]), 2)
+    text = give(page, {"<b>r</b>": story.receipt().encode(), "e": story.evidence().encode()})
+    assert "<img src=x onerror=alert(1)>" in text
+    assert page.evaluate("document.querySelectorAll('#result img, #chosen b').length") == 0
+
+
+def test_nothing_leaves_the_page(page: Page, url: str) -> None:
+    """The page asks for nothing but itself, and its policy would not let it."""
+    give(page, {"a": STORY.receipt(0).encode()})
+    assert [address for address in page.requests if not address.endswith("favicon.ico")] == [url]
+    blocked = "fetch('/anything').then(() => 'sent', () => 'blocked')"
+    assert page.evaluate(blocked) == "blocked"
+    image = "const i = new Image(); i.onload = () => done('sent'); i.onerror = () => done('blocked'); i.src = '/x.png'"
+    assert page.evaluate(f"new Promise((done) => {{ {image}; }})") == "blocked"
+
+
+def test_it_works_from_a_file(browser: Page) -> None:
+    browser.open(PAGE.as_uri())
+    cases = FILES["receipt"]["cases"]
+    assert all(result["agrees"] for result in outcomes(browser, "receipt", cases))
+    assert give(browser, {"a": STORY.receipt(0).encode()}).startswith("✓ It holds")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_can_be_read_on_a_phone_in_light_and_dark(page: Page, dark: bool) -> None:
+    page.device(360, 740, dark=dark)
+    give(page, {"a": STORY.receipt(0).encode()}, OTHER.public.vkey())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    luminance = (
+        "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b)"
+    )
+    assert (page.evaluate(luminance) < 128) == dark
+    contrasts = page.evaluate(CONTRASTS)
+    assert contrasts
+    assert min(contrasts.values()) >= 4.5, contrasts
+
+
+CONTRASTS = """(() => {
+    const light = (text) => {
+        const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)
+            .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const behind = (node) => {
+        for (; node; node = node.parentElement) {
+            const colour = getComputedStyle(node).backgroundColor;
+            if (!/, 0\\)|transparent/.test(colour)) return colour;
+        }
+        return "rgb(255, 255, 255)";
+    };
+    const found = {};
+    const kinds = "h1, h2, h3, p, label, legend, button, dt, dd, li, .mark, .detail, summary";
+    for (const node of document.querySelectorAll(kinds)) {
+        const [a, b] = [light(getComputedStyle(node).color), light(behind(node))];
+        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        const name = node.tagName + "." + node.className;
+        found[name] = Math.min(found[name] ?? 99, ratio);
+    }
+    return found;
+})()"""
+
+
+def test_a_keyboard_and_a_screen_reader_find_their_way(page: Page) -> None:
+    unnamed = "[...document.querySelectorAll('input, textarea')].filter((field) => !field.labels.length).length"
+    assert page.evaluate(unnamed) == 0
+    assert page.evaluate("document.documentElement.lang") == "en"
+    give(page, {"a": STORY.receipt(0).encode()})
+    marks = "[...document.querySelectorAll('.mark')].every((mark) => mark.getAttribute('aria-label'))"
+    assert page.evaluate(marks)
+    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((node) => Number(node.tagName[1]))")
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_without_files_it_says_what_to_do(page: Page) -> None:
+    page.evaluate("document.querySelector('button').click()")
+    page.evaluate("new Promise((done) => setTimeout(done, 200))")
+    assert "Choose a receipt" in page.evaluate("document.getElementById('result').innerText")
+
+
+def test_the_pictures_can_be_taken(page: Page, tmp_path: Path) -> None:
+    give(page, {"a": STORY.receipt(0).encode()})
+    page.screenshot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
