@@ -76,6 +76,21 @@ class Sessions:
             row = self._store.session(bytes.fromhex(session))
         return _allowed(row, capability, auditor)
 
+    def erase(self, session: str, capability: bytes | None) -> None:
+        """Erase a session's content for good, at the wish of whoever holds its capability.
+
+        Raises UnknownSessionError, or BusySessionError while a turn of it is being generated.
+        """
+        row = self.read(session, capability, auditor=False)
+        with self._lock:
+            live = self._live.get(row.session)
+            if live is not None and live.busy:
+                raise _busy("a turn of it is being generated", "Erase it when the answer is complete.")
+            self._live.pop(row.session, None)
+            self._store.flush()
+            if row.erased is None:
+                self._store.erase(row, self._clock())
+
     def recover(self) -> int:
         """Sign what a crash left behind: a head over every stored leaf, so that the break can be shown. Counts
         sessions.
@@ -112,9 +127,12 @@ class Sessions:
             raise _busy("another turn of it is being generated", "Send the turns of a session one after another.")
         if live.log.closed:
             raise _busy("it is closed", 'Open sessions with {"verifiable": {"session": "new"}} to continue them.')
+        self._live[session] = live  # from now on: a second turn at the same time must find it busy, not restore it too
         return live
 
     def _restore(self, row: SessionRow) -> _Live:
+        if row.erased is not None or row.dropped is not None:
+            raise _busy("its content is no longer kept", "Open a new session.")
         if row.manifest_digest != self._digest:
             raise _busy("it was opened under another manifest", "Open a new session.")
         try:

@@ -119,15 +119,19 @@ class Included:
 def mint_receipt(tree: Tree, index: int, key: PrivateKey, size: int | None = None) -> bytes:
     """Mint a receipt for an entry of a log's tree. The key's name is the log's origin."""
     size = tree.size if size is None else size
-    proof = Proof(size, index, tuple(tree.inclusion_proof(index, size)))
+    return mint_proof(Proof(size, index, tuple(tree.inclusion_proof(index, size))), tree.root(size), key)
+
+
+def mint_proof(proof: Proof, root: bytes, key: PrivateKey) -> bytes:
+    """Mint a receipt from a proof and the root that it leads to; for trees that are kept in another way."""
     protected: Map = {
         cose.ALG: cose.ED25519,
         cose.KID: key.public.kid,
-        CLAIMS: {ISSUER: key.name, SIZE: size},
+        CLAIMS: {ISSUER: key.name, SIZE: proof.size},
         VDS: RFC9162_SHA256,
     }
     unprotected: Map = {PROOFS: {INCLUSION: [proof.encode()]}}
-    return cose.assemble(protected, unprotected, tree.root(size), key, attached=False)
+    return cose.assemble(protected, unprotected, root, key, attached=False)
 
 
 def verify_receipt(data: bytes, entry: bytes, trusted: Iterable[PublicKey]) -> Included:

@@ -13,7 +13,11 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from engine.api import completions, errors, proofs
+from engine.api import log as log_routes
+from engine.api.limits import ProofRates, RateLimit
+from engine.api.provider import Provider
 from engine.engine import Engine
+from verifiable import __version__
 from verifiable.errors import EngineError, PolicyError, VerifiableError
 
 log = logging.getLogger(__name__)
@@ -21,19 +25,31 @@ log = logging.getLogger(__name__)
 
 def make_app(engine: Engine, api_keys: Sequence[str] = ()) -> FastAPI:
     """The application for an engine. With `api_keys`, generating needs one of them as bearer token."""
-    app = FastAPI(title="Verifiable Inference", docs_url=None, redoc_url=None)
+    app = proof_app(engine)
     app.include_router(completions.router(engine), dependencies=[Depends(_authorise(api_keys))])
-    app.include_router(proofs.router(engine))
 
     @app.get("/health")
     def health() -> JSONResponse:
         failure = engine.store.failure()
         running, waiting = engine.scheduler.load()
         state = "ok" if failure is None else "store failed"
+        if failure is None and engine.ledger.log is not None and engine.ledger.log.failure() is not None:
+            state = "log failing"  # answers go on, with receipts that come into the log when it is well again
         return JSONResponse(
             {"status": state, "running": running, "waiting": waiting, "model": engine.model_name},
             200 if failure is None else 503,
         )
+
+    return app
+
+
+def proof_app(provider: Provider, rates: ProofRates | None = None) -> FastAPI:
+    """Everything that needs no model: proofs, the log, and the page for people; and errors in one form."""
+    app = FastAPI(title="Verifiable Inference", version=__version__, docs_url=None, redoc_url=None)
+    rates = rates or ProofRates()
+    public, private = RateLimit(rates.public), RateLimit(rates.private)
+    app.include_router(proofs.router(provider, public, private))
+    app.include_router(log_routes.router(provider, public))
 
     @app.exception_handler(VerifiableError)
     async def ours(request: Request, error: VerifiableError) -> Response:

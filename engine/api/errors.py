@@ -6,8 +6,11 @@ from typing import Any
 
 from fastapi.responses import JSONResponse
 
+from engine.api.limits import TooManyRequestsError
+from engine.api.serving import NotAcceptableError
 from engine.scheduler import QueueFullError
 from engine.sessions import BusySessionError, UnknownSessionError
+from engine.store import ErasedError
 from verifiable.errors import MalformedError, PolicyError, VerifiableError
 
 RETRY_AFTER = "1"
@@ -28,6 +31,9 @@ _STATUS: tuple[tuple[type[VerifiableError], int, str], ...] = (
     (NotFoundError, 404, "not_found"),
     (BusySessionError, 409, "session_unavailable"),
     (QueueFullError, 503, "overloaded"),
+    (TooManyRequestsError, 429, "rate_limited"),
+    (NotAcceptableError, 406, "not_acceptable"),
+    (ErasedError, 410, "erased"),
     (PolicyError, 400, "invalid_value"),
     (MalformedError, 400, "malformed"),
 )
@@ -43,7 +49,7 @@ def body(error: VerifiableError) -> tuple[int, dict[str, Any]]:
 
 def response(error: VerifiableError) -> JSONResponse:
     status, content = body(error)
-    headers = {"Retry-After": RETRY_AFTER} if status == 503 else {}
+    headers = {"Retry-After": RETRY_AFTER} if status in (429, 503) else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(content, status, headers)

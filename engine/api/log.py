@@ -1,0 +1,185 @@
+"""The provider-wide log over HTTP: static files for who follows it (/log), proofs for who asks (/v1/log); public."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from engine.api import serving
+from engine.api.errors import NotFoundError
+from engine.api.limits import RateLimit
+from engine.api.provider import Provider
+from engine.log.log import ProviderLog
+from verifiable import records
+from verifiable.cose_receipt import Proof, mint_proof
+from verifiable.errors import MalformedError, PolicyError
+from verifiable.merkle import HASH_SIZE, leaf_hash
+from verifiable.tiles import ENTRIES, HEIGHT, WIDTH, Tile, encode_bundle
+from verifiable.tlog_proof import TlogProof
+
+NOTE_TYPE = "text/plain; charset=utf-8"
+TILE_TYPE = "application/octet-stream"
+JSON_TYPE = "application/json"
+PROOF_TYPE = "text/x.tlog.proof"
+COSE_TYPE = "application/cose"
+_MAX = 2**63 - 1
+_NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such thing (yet)."}}
+_FORMS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The proof, in the form that `Accept` asks for.",
+        "content": {
+            JSON_TYPE: {"example": {"origin": "provider/log", "index": 1270, "size": 1284, "root": "…", "path": ["…"]}},
+            PROOF_TYPE: {"schema": {"type": "string"}},
+            COSE_TYPE: {"schema": {"type": "string", "format": "binary"}},
+        },
+    },
+    400: {"description": "A parameter is missing, malformed or out of range."},
+    404: {"description": "No such entry is published."},
+    406: {"description": "None of the forms is acceptable."},
+    429: {"description": "Too many requests from this address."},
+}
+_Index = Annotated[int | None, Query(ge=0, le=_MAX, description="Index of the entry in the log.")]
+_Size = Annotated[
+    int | None, Query(ge=0, le=_MAX, description="Size of a published checkpoint; the newest if left out.")
+]
+
+
+def router(provider: Provider, limit: RateLimit) -> APIRouter:
+    routes = APIRouter(dependencies=[Depends(limit)], tags=["log"])
+
+    def log() -> ProviderLog:
+        found = provider.ledger.log
+        if found is None:
+            raise NotFoundError("this machine does not serve the log", hint="Another one of the provider's does.")
+        return found
+
+    @routes.get("/log/checkpoint", responses=_NOT_FOUND, response_class=Response)
+    def checkpoint(http: Request) -> Response:
+        """The newest published checkpoint: a C2SP signed note with the log's signature and its witnesses'."""
+        return serving.answer(http, log().published.note, NOTE_TYPE, serving.REVALIDATE)
+
+    @routes.get("/log/tile/{path:path}", responses=_NOT_FOUND, response_class=Response)
+    def tile(http: Request, path: str) -> Response:
+        """Hash tiles (`0/x001/234`, `0/000.p/17`) and entry bundles (`entries/000`) of C2SP tlog-tiles."""
+        try:
+            wanted = Tile.parse(f"tile/{path}")
+        except MalformedError as error:
+            raise NotFoundError("no such tile") from error
+        return serving.answer(http, _tile(provider, wanted, log().published.size), TILE_TYPE, serving.FOREVER)
+
+    @routes.get("/v1/log", responses={429: _FORMS[429], **_NOT_FOUND})
+    def status() -> dict[str, Any]:
+        """What the log is, how far it goes, and who watches it."""
+        found = log()
+        published, failure = found.published, found.failure()
+        return {
+            "origin": found.origin,
+            "key": found.key.public.vkey(),
+            "size": published.size,
+            "root": published.root.hex(),
+            "checkpoint": published.note.decode(),
+            "integrated": found.size(),
+            "quorum": found.witnesses.quorum,
+            "witnesses": [
+                {"key": witness.key.vkey(), "size": found.witnesses.standing[witness.key.name].size}
+                for witness in found.witnesses.witnesses
+            ],
+            "failing": failure is not None,
+        }
+
+    @routes.get("/v1/log/proof", responses=_FORMS, response_class=Response)
+    def proof(
+        http: Request,
+        index: _Index = None,
+        session: Annotated[str | None, Query(max_length=32, description="With `head`: whose head it is.")] = None,
+        head: Annotated[int | None, Query(ge=1, le=_MAX, description="Size of the session's signed head.")] = None,
+        size: _Size = None,
+    ) -> Response:
+        """That an entry is in the log: as JSON, as a `.tlog-proof` file, or as a COSE receipt (RFC 9942)."""
+        form = serving.choose(http, (JSON_TYPE, PROOF_TYPE, COSE_TYPE))
+        found = log()
+        at = _index(provider, index, session, head)
+        at_size, root, note = found.signed(size)
+        if at is None or at >= at_size:
+            raise NotFoundError("no such entry in the log", expected=f"an index below {at_size}")
+        path = found.tree.inclusion_proof(at, at_size)
+        if form == PROOF_TYPE:
+            data = TlogProof(at, tuple(path), note).format()
+        elif form == COSE_TYPE:
+            data = mint_proof(Proof(at_size, at, tuple(path)), root, found.key)
+        else:
+            return JSONResponse(
+                {
+                    "origin": found.origin,
+                    "index": at,
+                    "size": at_size,
+                    "root": root.hex(),
+                    "leaf_hash": found.tree.node(0, at).hex(),
+                    "path": [value.hex() for value in path],
+                    "checkpoint": note.decode(),
+                },
+                headers={"Vary": "Accept"},
+            )
+        response = serving.answer(http, data, form, serving.REVALIDATE)
+        response.headers["Vary"] = "Accept"
+        return response
+
+    @routes.get("/v1/log/entries/{index}", responses={**_NOT_FOUND, 400: _FORMS[400], 429: _FORMS[429]})
+    def entry(index: int) -> dict[str, Any]:
+        """One entry: a session's signed head, as it was stored when its leaf hash was taken."""
+        row = provider.store.entry(index) if 0 <= index < log().published.size else None
+        if row is None:
+            raise NotFoundError("no such entry in the log")
+        return {
+            "index": index,
+            "session": row.session.hex(),
+            "head": row.size,
+            "leaf_hash": leaf_hash(row.signed).hex(),
+            "entry": base64.urlsafe_b64encode(row.signed).rstrip(b"=").decode(),
+        }
+
+    @routes.get("/v1/log/consistency", responses={**_NOT_FOUND, 400: _FORMS[400], 429: _FORMS[429]})
+    def consistency(
+        old: Annotated[int, Query(ge=0, le=_MAX, description="A size that you have seen.")], new: _Size = None
+    ) -> dict[str, Any]:
+        """That the log of size `new` extends the log of size `old`."""
+        found = log()
+        size, root, note = found.signed(new)
+        if old > size:
+            raise PolicyError("parameter old", expected=f"at most {size}", found=old, parameter="old")
+        path = [value.hex() for value in found.tree.consistency_proof(old, size)]
+        return {
+            "origin": found.origin,
+            "old": old,
+            "new": size,
+            "root": root.hex(),
+            "path": path,
+            "checkpoint": note.decode(),
+        }
+
+    return routes
+
+
+def _tile(provider: Provider, wanted: Tile, size: int) -> bytes:
+    """The bytes of a tile of the published tree. Raises NotFoundError past its edge."""
+    there = (size >> (HEIGHT * max(wanted.level, 0))) - wanted.index * WIDTH
+    if there < wanted.width:
+        raise NotFoundError("no such tile", hint="The checkpoint says how far the log goes.")
+    if wanted.level == ENTRIES:
+        entries = provider.store.entries(wanted.index * WIDTH, wanted.width)
+        return encode_bundle(entries) if len(entries) == wanted.width else b""
+    data = provider.store.tile(wanted.level, wanted.index) or b""
+    return data[: wanted.width * HASH_SIZE]
+
+
+def _index(provider: Provider, index: int | None, session: str | None, head: int | None) -> int | None:
+    if index is not None and session is None and head is None:
+        return index
+    if index is not None or session is None or head is None:
+        raise PolicyError("which entry", expected="index, or session and head", parameter="index")
+    if len(session) != 2 * records.SESSION_ID_BYTES or not all(digit in "0123456789abcdef" for digit in session):
+        return None
+    return provider.store.index_of(bytes.fromhex(session), head)

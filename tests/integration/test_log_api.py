@@ -1,0 +1,211 @@
+"""The log and the proof API over real HTTP semantics, from a provider whose tokens are made up and nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from engine.api.app import proof_app
+from engine.api.limits import ProofRates, Rate
+from fixtures.synthetic import SyntheticProvider
+from verifiable.checkpoint import open_checkpoint
+from verifiable.checks import check_evidence, check_receipt
+from verifiable.cose import peek1
+from verifiable.cose_receipt import verify_receipt
+from verifiable.evidence import Evidence
+from verifiable.head import Head
+from verifiable.merkle import leaf_hash, verify_consistency, verify_inclusion
+from verifiable.receipt import Receipt
+from verifiable.tiles import bundles_for, check_tile, decode_bundle, root_from_tiles, tiles_for
+from verifiable.tlog_proof import TlogProof
+
+COUNT = 300
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyntheticProvider]:
+    """300 sessions, published at sizes 7, 256 and 300."""
+    found = SyntheticProvider(tmp_path_factory.mktemp("provider"))
+    for size in (7, 256, COUNT):
+        turns = [found.begin("q", 2) for _ in range(size - found.ledger.log.published.size)]  # type: ignore[union-attr]
+        for turn in turns:
+            turn.run()
+        for turn in turns:
+            turn.wait()
+        found.publish()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def client(provider: SyntheticProvider) -> TestClient:
+    return TestClient(proof_app(provider))
+
+
+def opened(receipt: bytes) -> tuple[Receipt, Head]:
+    parsed = Receipt.parse(receipt)
+    return parsed, Head.parse(peek1(parsed.head).payload)
+
+
+def test_the_static_log_is_complete_and_gives_the_signed_root(provider: SyntheticProvider, client: TestClient) -> None:
+    answer = client.get("/log/checkpoint")
+    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["content-type"].startswith("text/plain")
+    head = open_checkpoint(answer.content, provider.keys.log.public).checkpoint
+    assert head.size == COUNT
+    tiles = {}
+    for tile in [*tiles_for(COUNT), *bundles_for(COUNT)]:
+        found = client.get(f"/log/{tile.path()}")
+        assert found.status_code == 200, tile
+        assert "immutable" in found.headers["cache-control"]
+        tiles[tile] = found.content
+    assert root_from_tiles(COUNT, lambda tile: check_tile(tile, tiles[tile])) == head.root
+    hashes = b"".join(tiles[tile] for tile in tiles_for(COUNT) if tile.level == 0)
+    entries = [entry for tile in bundles_for(COUNT) for entry in decode_bundle(tiles[tile], tile.width)]
+    assert b"".join(map(leaf_hash, entries)) == hashes
+
+
+@pytest.mark.parametrize("path", ["tile/0/000.p/7", "tile/0/000.p/255", "tile/entries/001.p/44", "tile/1/000.p/1"])
+def test_partial_tiles_within_the_published_size_are_there(client: TestClient, path: str) -> None:
+    assert client.get(f"/log/{path}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "tile/0/001", "tile/0/001.p/45", "tile/0/002.p/1", "tile/1/000.p/2", "tile/2/000.p/1", "tile/64/000",
+        "tile/entries/001", "tile/0/0", "tile/0/000.p/0", "tile/0/000.p/256", "tile/00/000", "tile/0/x000/000",
+        "tile/0/000.p/07", "tile/-1/000", "tile/0/%30%30%30%2e", "tile/0/000/", "tile/0/x999/x999/x999/999", "tile/",
+        "tile", "", "checkpoint/", "tile/../checkpoint/x", "tile/..%2f..%2fkeys/provider.key", "%2e%2e/keys/log.key",
+    ],
+)  # fmt: skip
+def test_no_other_tile_is(client: TestClient, path: str) -> None:
+    answer = client.get(f"/log/{path}", follow_redirects=False)
+    assert answer.status_code in (307, 404), path
+    assert b"PRIVATE" not in answer.content
+
+
+def test_checkpoint_and_tiles_can_be_asked_for_conditionally_and_in_parts(client: TestClient) -> None:
+    whole = client.get("/log/tile/0/000")
+    assert client.get("/log/tile/0/000", headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
+    part = client.get("/log/tile/0/000", headers={"Range": "bytes=32-63"})
+    assert (part.status_code, part.content) == (206, whole.content[32:64])
+    assert part.headers["content-range"] == f"bytes 32-63/{len(whole.content)}"
+    assert client.get("/log/tile/0/000", headers={"Range": "bytes=-32"}).content == whole.content[-32:]
+    assert client.get("/log/tile/0/000", headers={"Range": "bytes=99999999-"}).status_code == 416
+    assert client.get("/log/tile/0/000", headers={"Range": "lines=1-2"}).status_code == 200
+
+
+@pytest.mark.parametrize("size", [7, 256, None])
+@pytest.mark.parametrize("index", [0, 6])
+def test_inclusion_comes_in_three_forms_that_verify(
+    provider: SyntheticProvider, client: TestClient, index: int, size: int | None
+) -> None:
+    query = f"/v1/log/proof?index={index}" + ("" if size is None else f"&size={size}")
+    entry = base64.urlsafe_b64decode(client.get(f"/v1/log/entries/{index}").json()["entry"] + "===")
+    key = provider.keys.log.public
+    plain = client.get(query).json()
+    path = [bytes.fromhex(value) for value in plain["path"]]
+    verify_inclusion(leaf_hash(entry), index, plain["size"], path, bytes.fromhex(plain["root"]))
+    assert open_checkpoint(plain["checkpoint"].encode(), key).checkpoint.root.hex() == plain["root"]
+    proof = client.get(query, headers={"Accept": "text/x.tlog.proof"})
+    assert TlogProof.parse(proof.content).verify(entry, key).checkpoint.size == plain["size"]
+    receipt = client.get(query, headers={"Accept": "text/html, application/cose;q=0.5"})
+    assert receipt.headers["content-type"] == "application/cose"
+    included = verify_receipt(receipt.content, entry, [key])
+    assert (included.index, included.size) == (index, size or COUNT)
+
+
+def test_a_form_that_nobody_makes_is_not_acceptable(client: TestClient) -> None:
+    assert client.get("/v1/log/proof?index=0", headers={"Accept": "image/png"}).status_code == 406
+    assert client.get("/v1/log/proof?index=0", headers={"Accept": "image/png, */*;q=0.1"}).status_code == 200
+
+
+def test_every_two_published_checkpoints_are_consistent(provider: SyntheticProvider, client: TestClient) -> None:
+    notes = [note for _, note in provider.store.checkpoints()]
+    heads = [open_checkpoint(note, provider.keys.log.public).checkpoint for note in notes]
+    assert [head.size for head in heads] == [7, 256, COUNT]
+    for old in heads:
+        for new in heads:
+            if old.size <= new.size:
+                answer = client.get(f"/v1/log/consistency?old={old.size}&new={new.size}").json()
+                path = [bytes.fromhex(value) for value in answer["path"]]
+                verify_consistency(old.size, new.size, path, old.root, new.root)
+    assert client.get("/v1/log/consistency?old=8").status_code == 200  # an old size needs no checkpoint of ours
+    assert client.get("/v1/log/consistency?old=7&new=8").status_code == 400  # a new one does
+    assert client.get("/v1/log/consistency?old=301").status_code == 400
+
+
+def test_a_receipt_gets_its_proof_once_it_is_published(provider: SyntheticProvider, client: TestClient) -> None:
+    receipt, head = opened(provider.answer("when?", 4))
+    assert receipt.log is None
+    url, headers = f"/v1/sessions/{head.session.hex()}/receipt", {"X-Verifiable-Capability": receipt.capability.hex()}
+    assert Receipt.parse(client.get(url, headers=headers).content).log is None
+    provider.publish()
+    later = Receipt.parse(client.get(url, headers=headers).content)
+    assert later.log is not None
+    assert later.head == receipt.head
+    check_receipt(later, [provider.keys.provider.public], "")
+    by_head = client.get(f"/v1/log/proof?session={head.session.hex()}&head={head.size}").json()
+    assert by_head["leaf_hash"] == leaf_hash(receipt.head).hex()
+
+
+def test_earlier_heads_keep_their_receipts_evidence_and_consistency(
+    provider: SyntheticProvider, client: TestClient
+) -> None:
+    first, head = opened(provider.answer("one", 3, "new"))
+    second, later = opened(provider.answer("two", 5, head.session.hex(), first.capability))
+    provider.publish()
+    url, headers = f"/v1/sessions/{head.session.hex()}", {"X-Verifiable-Capability": first.capability.hex()}
+    trusted = [provider.keys.provider.public]
+    for size, turns in ((head.size, 1), (later.size, 2)):
+        receipt = Receipt.parse(client.get(f"{url}/receipt?size={size}", headers=headers).content)
+        assert receipt.log is not None
+        assert len(check_receipt(receipt, trusted).spans) == turns
+        for kind in ("tokens", "full"):
+            data = client.get(f"{url}/evidence?kind={kind}&size={size}", headers=headers).content
+            assert len(check_evidence(Evidence.parse(data), trusted)[1]) == turns
+    answer = client.get(f"{url}/consistency?old={head.size}&new={later.size}", headers=headers).json()
+    path = [bytes.fromhex(value) for value in answer["path"]]
+    verify_consistency(head.size, later.size, path, head.root, later.root)
+    assert base64.urlsafe_b64decode(answer["new"] + "===") == second.head
+
+
+def test_an_owner_erases_a_session_and_everything_signed_still_verifies(
+    provider: SyntheticProvider, client: TestClient
+) -> None:
+    secret = "a very private question"
+    receipt, head = opened(provider.answer(secret, 6))
+    provider.publish()
+    url, headers = f"/v1/sessions/{head.session.hex()}", {"X-Verifiable-Capability": receipt.capability.hex()}
+    kept = client.get(f"{url}/receipt", headers=headers).content
+    database = provider.keys.folder.parent / "provider.sqlite"
+    assert secret.encode() in database.read_bytes()
+    assert client.delete(url).status_code == 404
+    assert client.delete(url, headers={"Authorization": f"Bearer {provider.keys.auditor_key}"}).status_code == 404
+    assert client.delete(url, headers=headers).status_code == 204
+    assert client.delete(url, headers=headers).status_code == 204
+    assert secret.encode() not in database.read_bytes()
+    for what in ("receipt", "evidence", "evidence?kind=full", "proofs?positions=3"):
+        assert client.get(f"{url}/{what}", headers=headers).status_code == 410
+        assert client.get(f"{url}/{what}").status_code == 404
+    provider.answer("another", 2)
+    provider.publish()
+    check_receipt(Receipt.parse(kept), [provider.keys.provider.public])
+    proof = provider.ledger.proof(head.session, head.size)
+    assert proof is not None
+    TlogProof.parse(proof).verify(receipt.head, provider.keys.log.public)
+
+
+def test_who_asks_too_often_is_told_to_wait(provider: SyntheticProvider) -> None:
+    client = TestClient(proof_app(provider, ProofRates(public=Rate(0.001, 3), private=Rate(0.001, 2))))
+    assert [client.get("/log/checkpoint").status_code for _ in range(4)] == [200, 200, 200, 429]
+    refused = client.get("/v1/log")
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == "1"
+    digest = hashlib.sha256(b"").hexdigest()[:32]
+    assert [client.get(f"/v1/sessions/{digest}/receipt").status_code for _ in range(3)] == [404, 404, 429]
