@@ -35,6 +35,7 @@ INCONCLUSIVE_CODES = frozenset(
         "unreachable",
         "auditor-crashed",
         "nothing-checked",
+        "too-little-evidence",
     }
 )
 """Reason codes under which nothing is proven against the provider; every other code is a failed verification."""

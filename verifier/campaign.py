@@ -18,6 +18,7 @@ from verifiable.head import verify_head
 from verifiable.keys import PublicKey
 from verifiable.receipt import Receipt
 from verifiable.verdict import Status, Verdict
+from verifier.calibration import Calibration
 from verifier.client import Client, Listed
 from verifier.fault import Fault
 from verifier.outcome import Draw
@@ -41,6 +42,7 @@ class Auditor:
     folder: Path
     keep_all: bool = False
     saved: list[str] = field(default_factory=list)
+    calibration: Calibration | None = None
 
     def keep(self, name: str, data: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +76,15 @@ def audit_session(
         full[turn] = client.evidence(session, "full", [turn], size)
         return full[turn]
 
-    verdict = audit(data, auditor.worker, auditor.trust, receipt=receipt, text=text, fetch_full=fetch_full)
+    verdict = audit(
+        data,
+        auditor.worker,
+        auditor.trust,
+        receipt=receipt,
+        text=text,
+        fetch_full=fetch_full,
+        calibration=auditor.calibration,
+    )
     if verdict.status is Status.FAILED or auditor.keep_all:
         # With all records when they were needed: those show the difference by themselves.
         name = session.hex()[:12]

@@ -65,12 +65,17 @@ def audit(
     seed: Annotated[str | None, typer.Option(help="Repeat the draw of an earlier audit (64 hex digits).")] = None,
     threads: Annotated[int, typer.Option(min=1, max=512, help="Threads for the model.")] = 1,
     text: Annotated[Path | None, typer.Option(help="The answer as received, to a receipt or evidence.")] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="What `verifiable calibrate` wrote, for machines whose numerics differ."),
+    ] = None,
     as_json: Json = False,
     html: Annotated[Path | None, typer.Option(help="Write a report for people, in one file.")] = None,
     save: Annotated[Path | None, typer.Option(help="Keep all evidence in this folder.")] = None,
 ) -> int:
     """Re-execute what a provider committed to, and compare every bit."""
     from verifier import files, report, show
+    from verifier.calibration import Calibration
     from verifier.run import Plan, carry_out
 
     if not model.is_file():
@@ -89,6 +94,8 @@ def audit(
         text=None if text is None else files.read_text(text),
         folder=save or Path(SAVED),
         keep_all=save is not None,
+        calibration=None if calibration is None else Calibration.load(calibration),
+        calibration_name=str(calibration),
     )
     outcome = carry_out(plan)
     if html is not None:

@@ -10,6 +10,8 @@ SUSPECT = "?"
 """The token lies among records of which some differ; which ones is not known."""
 NOT_SAMPLED = "s"
 """The record is right, but the token is not the one that it and the key give."""
+COMPARED = "~"
+"""The committed record was compared within rounding, since this machine has other bits than the provider's."""
 UNCHECKED = "."
 """The audit did not get there."""
 

@@ -23,6 +23,10 @@ MEANINGS = {
         "The provider did not compute this answer with the model, the settings and the prompt that it signed for.",
         "It does not show what was run instead, unless that is stated as proven.",
     ),
+    "distribution-differs": Meaning(
+        "The provider's numbers are further from the model than any honest machine's rounding: it ran something else.",
+        "It does not show what was run instead. It rests on a calibration, and is wrong with the stated probability.",
+    ),
     "records-differ": Meaning(
         "The provider did not compute this answer with the model, the settings and the prompt that it signed for.",
         "It shows a range of tokens, not yet the first one; the full records would.",
@@ -87,6 +91,9 @@ MEANINGS = {
     "unreachable": Meaning("The provider did not answer properly.", "Any cheating; but a buyer may insist."),
     "auditor-crashed": Meaning("This machine could not run the model.", "Anything about the provider."),
     "nothing-checked": Meaning("Nothing was recomputed, so nothing was shown.", "Any cheating."),
+    "too-little-evidence": Meaning(
+        "The conversations compared so far don't tell honest rounding from cheating.", "Any cheating."
+    ),
     "environment": Meaning("This machine could not carry the audit out.", "Anything about the provider."),
 }
 

@@ -47,12 +47,14 @@ class Outcome:
 
     @property
     def status(self) -> Status:
-        """Failed when any session failed, else inconclusive when any is or there is none, else exact."""
+        """Failed when any session failed, else inconclusive when any is or there is none, else the weaker pass."""
         found = {verdict.status for verdict in self.verdicts}
         for status in (Status.FAILED, Status.INCONCLUSIVE):
             if status in found:
                 return status
-        return Status.EXACT if found == {Status.EXACT} else Status.INCONCLUSIVE
+        if not found or not found <= {Status.EXACT, Status.STATISTICAL}:
+            return Status.INCONCLUSIVE
+        return Status.STATISTICAL if Status.STATISTICAL in found else Status.EXACT
 
     @property
     def worst(self) -> Verdict | None:
@@ -79,7 +81,7 @@ class Outcome:
         """The verdicts that are no pass, failed ones first, those of one reason code together."""
         groups: dict[tuple[bool, str], list[Verdict]] = {}
         for verdict in self.verdicts:
-            if verdict.status is not Status.EXACT:
+            if verdict.status not in (Status.EXACT, Status.STATISTICAL):
                 groups.setdefault((verdict.status is not Status.FAILED, str(verdict.code)), []).append(verdict)
         return [group for _, group in sorted(groups.items(), key=lambda item: item[0][0])]
 
@@ -102,6 +104,7 @@ class Outcome:
             "source": self.source,
             "sessions": len(self.verdicts),
             "verified": self.count(Status.EXACT),
+            "verified_statistical": self.count(Status.STATISTICAL),
             "failed": self.count(Status.FAILED),
             "inconclusive": self.count(Status.INCONCLUSIVE),
             "tokens_checked": self.tokens_checked,
@@ -114,6 +117,7 @@ class Outcome:
             "command": self.command,
             "saved": list(self.saved),
         }
+        found |= self.details
         if self.draw is not None:
             found["challenge"] = {
                 "seed": self.draw.seed.hex(),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from verifiable.challenge import SEED_BYTES, draw_turns
 from verifiable.checks import check_receipt
@@ -18,6 +19,7 @@ from verifiable.evidence import Evidence
 from verifiable.keys import PublicKey
 from verifiable.receipt import Receipt
 from verifiable.verdict import Verdict
+from verifier.calibration import Calibration
 from verifier.campaign import Auditor, audit_provider, audit_session
 from verifier.client import Client
 from verifier.fault import Fault
@@ -27,6 +29,7 @@ from verifier.outcome import Draw, Outcome
 from verifier.progress import Bars
 from verifier.reexecute import Worker
 from verifier.session import audit
+from verifier.tolerant import settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Plan:
     text: str | None
     folder: Path
     keep_all: bool
+    calibration: Calibration | None = None
+    calibration_name: str = ""
 
     @property
     def is_url(self) -> bool:
@@ -66,6 +71,8 @@ class Plan:
             words += ["--sessions", str(self.sessions)]
         if self.turns is not None:
             words += ["--turns", str(self.turns)]
+        if self.calibration is not None:
+            words += ["--calibration", self.calibration_name]
         if seed is not None:
             words += ["--seed", seed.hex()]
         return shlex.join(words)
@@ -78,11 +85,11 @@ def carry_out(plan: Plan) -> Outcome:
     with ExitStack() as stack:
         bars = stack.enter_context(Bars()) if sys.stderr.isatty() else None
         worker = stack.enter_context(Worker(plan.model, threads=plan.threads, progress=bars))
-        auditor = Auditor(worker, plan.trust, plan.folder, plan.keep_all)
+        auditor = Auditor(worker, plan.trust, plan.folder, plan.keep_all, calibration=plan.calibration)
         draw: Draw | None = None
         seed: bytes | None = None
         if isinstance(target, Evidence):
-            verdicts = [audit(target, worker, plan.trust, text=plan.text)]
+            verdicts = [audit(target, worker, plan.trust, text=plan.text, calibration=plan.calibration)]
         elif isinstance(target, Receipt):
             seed = None if plan.turns is None else plan.draw_seed()
             verdicts = [audit_receipt(auditor, _client(stack, plan, target.capability), target, plan, seed)]
@@ -91,6 +98,11 @@ def carry_out(plan: Plan) -> Outcome:
             report = bars.sessions if bars is not None else (lambda done, total: None)
             verdicts, draw = audit_provider(auditor, client, plan.sessions, plan.draw_seed, plan.turns, report)
             seed = draw.seed
+    details: dict[str, Any] = {}
+    if plan.calibration is not None:
+        verdicts, decision = settle(plan.calibration, verdicts)
+        if decision is not None:
+            details["tolerant"] = {**decision.to_json(), "claimed": plan.calibration.claimed()}
     return Outcome(
         source=plan.target,
         verdicts=tuple(verdicts),
@@ -101,6 +113,7 @@ def carry_out(plan: Plan) -> Outcome:
         model_file=plan.model.name,
         trusted=tuple(key.vkey() for key in plan.trust),
         saved=tuple(auditor.saved),
+        details=details,
     )
 
 

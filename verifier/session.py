@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from os import PathLike
 
 from verifiable.checks import OpenedSession, OpenedTurn, check_evidence, check_receipt, check_text
@@ -17,12 +18,15 @@ from verifiable.keys import PublicKey
 from verifiable.manifest import RAW_LOGITS, Manifest, ModelIdentity
 from verifiable.receipt import Receipt
 from verifiable.verdict import Check, Status, Verdict
+from verifier.calibration import Calibration
 from verifier.fault import Fault
-from verifier.marks import UNCHECKED
+from verifier.marks import COMPARED, UNCHECKED
 from verifier.rebuild import Bound, check_same_history
 from verifier.reexecute import Progress, Reexecutor, Worker
 from verifier.replay import replay_records
 from verifier.scope import describe, not_shown
+from verifier.statistics import Distances
+from verifier.tolerant import KEY, TOLERABLE, details, measure_turns, settle
 from verifier.turn import TurnResult, check_words, recompute
 
 FetchFull = Callable[[int], bytes]
@@ -37,6 +41,7 @@ def audit(
     receipt: Receipt | None = None,
     text: str | None = None,
     fetch_full: FetchFull | None = None,
+    calibration: Calibration | None = None,
     progress: Progress | None = None,
     threads: int = 1,
 ) -> Verdict:
@@ -49,6 +54,7 @@ def audit(
         receipt: the client's receipt of the same session: its head must tell the same history.
         text: the answer as the client has it, to the receipt's turn or, without a receipt, to the last turn opened.
         fetch_full: asks for all records after a difference was found, so that the verdict can name the first.
+        calibration: for the tolerant comparison, where the bits of this machine are not the provider's.
         progress, threads: for the worker, when `model` is a path.
 
     Raises:
@@ -60,7 +66,7 @@ def audit(
     with ExitStack() as stack:
         if isinstance(model, (str, PathLike)):
             model = stack.enter_context(Worker(model, threads=threads, progress=progress))
-        return _Audit(model, tuple(trust), receipt, text, fetch_full).run(evidence)
+        return _Audit(model, tuple(trust), receipt, text, fetch_full, calibration).run(evidence)
 
 
 class _Audit:
@@ -73,7 +79,9 @@ class _Audit:
         receipt: Receipt | None,
         text: str | None,
         fetch_full: FetchFull | None,
+        calibration: Calibration | None = None,
     ) -> None:
+        self.calibration = calibration
         self.worker = worker
         self.trust = trust
         self.receipt = receipt
@@ -106,9 +114,10 @@ class _Audit:
                 or self._check_model(session.manifest)
                 or self._check_words(session.manifest)
                 or self._check_numerics(session.manifest)
-                or self._reexecute(session, bounds)
             )
-            return self._verdict(fault)
+            if fault is not None and self.calibration is not None and fault.code in TOLERABLE:
+                return self._tolerate(session, bounds[0], self.calibration, fault)
+            return self._verdict(fault or self._reexecute(session, bounds))
         except VerifiableError as error:
             return self._verdict(Fault.of(error))
 
@@ -232,6 +241,38 @@ class _Audit:
         self._passed(f"{tokens} tokens of {turns}: every committed logit has the same bits here")
         self.checks.append(Check("Sampler replay", True, f"{tokens} tokens follow from their records and the nonce"))
         return None
+
+    def _tolerate(self, session: OpenedSession, bound: Bound, calibration: Calibration, fault: Fault) -> Verdict:
+        """Compare within rounding, since the bits can't be compared; the draws are replayed from the records."""
+        self.checks.append(Check(self.doing, None, fault.what))
+        self.doing = "Comparison within rounding"
+        calibration.check_fits(
+            self.worker.identity(), session.manifest, self.worker.probe(session.manifest.runtime).build
+        )
+        turns = [turn for turn in self.turns if turn.whole and turn.span.end.completion_count]
+        if self.fetch_full is not None:
+            show = self._fetch(self.fetch_full, session, bound)
+            turns = [turn if turn.shown else show(turn.span.turn.turn) for turn in turns]
+        if not turns or not all(turn.shown for turn in turns):
+            return self._verdict(replace(fault, hint="A comparison within rounding needs evidence of kind full."))
+        for turn in turns:
+            departed = replay_records(turn)
+            if departed is not None:
+                self._keep(turn, departed)
+                return self._verdict(departed)
+        found = measure_turns(turns, self.prompts, self.worker, session.manifest.runtime)
+        for turn, part in zip(turns, found, strict=True):
+            leaf, count = turn.span.turn, len(part)
+            differences = tuple(map(float, part.claim))
+            self.results.append(
+                TurnResult(leaf.turn, leaf.prompt_count, count, 0, COMPARED * count, differences=differences)
+            )
+        tokens = sum(map(len, found))
+        self._passed(f"{tokens} tokens compared with this machine's own rounding")
+        undecided = self._verdict(Fault("too-little-evidence", "measured, but not yet decided"))
+        kept = Distances.joined(found)
+        verdict = replace(undecided, checks=tuple(self.checks[:-1]), details={**undecided.details, KEY: details(kept)})
+        return settle(calibration, [verdict])[0][0]
 
     def _fetch(self, fetch_full: FetchFull, session: OpenedSession, bound: Bound) -> Callable[[int], OpenedTurn]:
         def show(number: int) -> OpenedTurn:

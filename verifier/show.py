@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -44,6 +45,11 @@ def audit(outcome: Outcome) -> list[str]:
             f"{outcome.tokens_total:,} tokens: every committed logit has the same bits here,"
         )
         lines.append("every token is the one its record and the turn's key give.")
+    elif outcome.status is Status.STATISTICAL and worst is not None:
+        lines.append(
+            colour("VERIFIED, within rounding.", _GREEN)
+            + f"  {_sessions(outcome.count(Status.STATISTICAL), len(outcome.verdicts))}; {worst.summary}."
+        )
     elif worst is None:
         lines.append(colour("INCONCLUSIVE", _YELLOW) + "  there is no session to audit. Nothing was checked.")
     else:
@@ -54,6 +60,11 @@ def audit(outcome: Outcome) -> list[str]:
             lines.append("")
         if len(outcome.verdicts) > 1:
             lines.append(_tally(outcome))
+    tolerant = outcome.details.get("tolerant")
+    if tolerant is not None:
+        path = ", ".join(f"{value:+.1f}" for value in tolerant["e_value_log10"][-20:])
+        accuses = -math.log10(tolerant["alpha"])
+        lines.append(f"E-value, as powers of ten after each conversation: {path} (accuses from {accuses:+.0f})")
     if outcome.saved and outcome.status is Status.FAILED:
         lines.append("Evidence: anyone with the model file can repeat this with `verifiable audit FILE --model …`")
     lines += [printable(f"  {path}") for path in outcome.saved]

@@ -1,0 +1,95 @@
+"""The command `verifiable calibrate`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from verifiable.errors import MalformedError, PolicyError
+
+if TYPE_CHECKING:
+    from verifiable.manifest import Runtime
+
+
+def calibrate(
+    model: Annotated[Path, typer.Option(help="Your own copy of the model: a GGUF file.")],
+    out: Annotated[Path, typer.Option(help="The calibration file to write.")] = Path("calibration.json"),
+    manifest: Annotated[
+        Path | None, typer.Option(help="The provider's manifest, for its settings; batch-invariant ones without.")
+    ] = None,
+    trust: Annotated[list[str] | None, typer.Option(help="The provider's public key, with --manifest.")] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(help="A class of honest variation; may be given several times. All that differ, by default."),
+    ] = None,
+    deviation: Annotated[
+        list[str] | None, typer.Option(help="NAME=FILE: another GGUF file that the provider might serve instead.")
+    ] = None,
+    conversations: Annotated[int, typer.Option(min=12, max=10_000, help="Conversations of each class.")] = 60,
+    tokens: Annotated[int, typer.Option(min=8, max=4096, help="Most tokens of each.")] = 64,
+    seed: Annotated[str, typer.Option(help="Text from which the conversations follow.")] = "calibration",
+    threads: Annotated[int, typer.Option(min=1, max=512, help="Threads for the model.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON.")] = False,
+) -> int:
+    """Measure how honest rounding looks from this machine, for audits where the numerics fingerprints differ."""
+    from verifier.calibrate import calibrate as measure
+    from verifier.calibrate_show import facts, lines
+
+    if not model.is_file():
+        raise PolicyError("no such model file", found=model, hint="Name the GGUF file that the provider promises.")
+    runtime, k = read_settings(manifest, trust or [])
+
+    def say(stage: str, done: int, total: int) -> None:
+        if stage:
+            print(f"[{done + 1} of {total}] {stage}", file=sys.stderr, flush=True)
+
+    made = measure(
+        model,
+        runtime,
+        k=k,
+        conversations=conversations,
+        tokens=tokens,
+        seed=hashlib.sha256(seed.encode()).digest(),
+        against=against or [],
+        deviations=dict(map(parse_deviation, deviation or [])),
+        threads=threads,
+        say=say,
+    )
+    made.save(out)
+    if as_json:
+        print(json.dumps(facts(made, out), indent=2))
+    else:
+        print("\n".join(lines(made, out)))
+    return 0
+
+
+def parse_deviation(text: str) -> tuple[str, Path]:
+    """NAME=FILE. Raises MalformedError or PolicyError."""
+    name, equals, path = text.partition("=")
+    if not name or not equals or not path:
+        raise MalformedError("--deviation", expected="NAME=FILE", found=text)
+    if not Path(path).is_file():
+        raise PolicyError("no such model file", found=path)
+    return name, Path(path)
+
+
+def read_settings(manifest: Path | None, trust: list[str]) -> tuple[Runtime, int]:
+    """The settings and k of a signed manifest, or the batch-invariant settings and the default k."""
+    from verifiable.manifest import Runtime, verify_manifest
+    from verifier import files
+
+    if manifest is not None:
+        if not trust:
+            raise PolicyError("no key to trust the manifest with", expected="--trust KEY", found="none")
+        with manifest.open("rb") as file:
+            stated = verify_manifest(file.read(1 << 20), files.read_trust(trust))
+        return stated.runtime, stated.k
+    from verifiable.llama.settings import INVARIANT, as_dict
+
+    chosen = {name: value for name, value in as_dict(INVARIANT).items() if name not in ("n_seq_max", "n_threads")}
+    return Runtime("", "", "", **chosen, fingerprint=bytes(32), invariant=True), 40  # type: ignore[arg-type]
