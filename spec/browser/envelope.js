@@ -115,9 +115,9 @@ function parseNote(text) {
 /** Size and root of a log, from a checkpoint that the log's key signed. */
 function openCheckpoint(text, log) {
   const note = parseNote(text);
-  const mine = note.signatures.find(({ name, id }) => name === log.name && same(id, log.id));
-  if (!mine) throw new Failure("untrusted-key", "the checkpoint is not signed by the log's key", log.name);
-  log.verify(utf8(note.text), mine.signature);
+  const mine = note.signatures.filter(({ name, id }) => name === log.name && same(id, log.id));
+  if (!mine.length) throw new Failure("untrusted-key", "the checkpoint is not signed by the log's key", log.name);
+  for (const { signature } of mine) log.verify(utf8(note.text), signature);
   const [origin, size, root, ...extensions] = note.text.split("\n");
   if (root === undefined || extensions.pop() !== "" || !origin || extensions.includes(""))
     throw malformed("checkpoint", "origin, size and root");

@@ -161,6 +161,8 @@ def checkpoint() -> VectorFile:
     add("with extension lines", "ok", note(f"{LOG_KEY.name}\n21\n{root}\nmore\nand more\n"))
     add("cosigned by a stranger", "ok", good + strange)
     add("signed twice by the log", "ok", good + good.splitlines(keepends=True)[-1])
+    spoilt = sign_text(body.text().replace("21", "22"), LOG_KEY).line()
+    add("signed by the log, and once more wrongly", "bad-signature", good + spoilt)
     add("signed by a stranger only", "untrusted-key", body.text() + "\n" + strange)
     add("size changed", "bad-signature", good.replace("\n21\n", "\n22\n"))
     add("of another log, signed by this one's key", "wrong-origin", note(f"other.example\n21\n{root}\n"))
