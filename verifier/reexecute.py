@@ -192,7 +192,7 @@ class Worker:
             return found
         for ids, logits in self._stream("score", _pack(prompt), _pack(tokens), k, as_generated):
             width = 4 * k
-            if not ids or len(ids) % width or len(ids) != len(logits):
+            if len(ids) % width or len(ids) != len(logits):  # none, while the prompt is read
                 raise self._crash("its records", f"rows of {width} bytes, found {len(ids)} and {len(logits)}")
             for at in range(0, len(ids), width):
                 found.append(Entries.from_bytes(ids[at : at + width], logits[at : at + width]))

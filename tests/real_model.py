@@ -1,0 +1,81 @@
+"""An honest provider of thirty lines over a real model: one token at a time, without the engine.
+
+What it writes is checked by an auditor that works in large chunks: that both give the same bits is the point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.sessions import TIME, Recording
+from tests.sessions import manifest as made_up_manifest
+from verifiable.llama import probe_cache
+from verifiable.llama.context import Batch, Context
+from verifiable.llama.identity import identify
+from verifiable.llama.library import load_library
+from verifiable.llama.model import Model
+from verifiable.llama.probe import probe
+from verifiable.llama.prompt import prompt_ids
+from verifiable.llama.runtime import describe
+from verifiable.llama.settings import RuntimeSettings
+from verifiable.logits import Entries, TopK
+from verifiable.manifest import Manifest
+from verifiable.records import Finish
+from verifiable.request import Request
+
+SETTINGS = RuntimeSettings(n_ctx=1024, n_seq_max=1)
+
+
+class HonestProvider:
+    """Answers requests with a loaded model. `served` may differ from what the manifest says: then it is not honest."""
+
+    def __init__(self, model: Model, manifest: Manifest, served: RuntimeSettings = SETTINGS) -> None:
+        self.model = model
+        self.manifest = manifest
+        self._context = Context(model, served)
+        self._batch = Batch(self._context.n_batch)
+        self._topk = TopK(min(manifest.k, model.n_vocab))
+        self._held: list[int] = []
+
+    def answer(self, request: Request, recording: Recording | None = None, finish: Finish | None = None) -> Recording:
+        """Write one turn; the prompt goes in in chunks, every token after it alone."""
+        made = recording or Recording(manifest=self.manifest)
+        self._context.clear()
+        self._held = []
+        prompt = prompt_ids(self.model, request)
+        made.turn(request, prompt, self._row, pieces=self.model.piece, ends=self.model.eog, finish=finish)
+        return made
+
+    def _row(self, ids: Sequence[int]) -> Entries:
+        while len(self._held) < len(ids):
+            start, fresh = len(self._held), ids[len(self._held) :][: self._batch.capacity]
+            self._batch.clear()
+            for position, token in enumerate(fresh, start):
+                self._batch.add(0, position, token, position == len(ids) - 1)
+            rows = self._context.decode(self._batch)
+            self._held += fresh
+        return self._topk(rows[len(fresh) - 1])
+
+    def close(self) -> None:
+        self._context.close()
+
+
+def manifest_of(path: Path, settings: RuntimeSettings = SETTINGS) -> Manifest:
+    """The manifest that an honest provider signs for this file."""
+    probed = probe(path, settings, cache=probe_cache.default_folder())
+    return made_up_manifest(model=identify(path), runtime=describe(settings, probed), valid_from=TIME - 1000)
+
+
+@contextmanager
+def provider(path: Path, settings: RuntimeSettings = SETTINGS) -> Iterator[HonestProvider]:
+    """An honest provider of the model in `path`."""
+    load_library(settings.tiled)
+    manifest = manifest_of(path, settings)
+    with Model.load(path, settings.repack, settings.n_gpu_layers) as model:
+        opened = HonestProvider(model, manifest, settings)
+        try:
+            yield opened
+        finally:
+            opened.close()
