@@ -37,6 +37,7 @@ __all__ = ["ProbeResult", "ScheduleResult", "probe"]
 
 Progress = Callable[[int, int], None]
 """Called with rows computed and rows in total."""
+_UNMEASURED = "long contexts with swa_full off: not measured"
 _Rows = Iterator[tuple[int, NDArray[np.float32]]]
 
 
@@ -117,6 +118,10 @@ def _measure(model: Model, settings: RuntimeSettings, progress: Progress | None)
             if plan.copies:
                 for sequence in set(range(probe_plan.SEQUENCES)) - {probe_plan.MAIN, probe_plan.FRESH}:
                     context.copy(probe_plan.MAIN, sequence)
+    if model.n_swa > 0 and not settings.swa_full:
+        # A window's ring buffer only wraps behind n_swa + n_ubatch tokens, and then sums in another order: longer
+        # than any probe that is quick. What was not measured is not claimed.
+        results.append(ScheduleResult(_UNMEASURED, False, None, 0.0))
     return ProbeResult(
         invariant=all(result.equal for result in results),
         fingerprint=fingerprint.digest(),

@@ -112,7 +112,7 @@ def _result(value: Any) -> ProbeResult:
     build = library.BuildInfo(*(_is(part, str) for part in _is(value["build"], list)))
     invariant = _is(value["invariant"], bool)
     consistent = all(
-        each.compared > 0 and each.equal == (each.first_difference is None and each.operation is None)
+        not each.equal or (each.compared > 0 and each.first_difference is None and each.operation is None)
         for each in schedules
     )
     if len(fingerprint) != 32 or not schedules or not consistent or invariant != all(s.equal for s in schedules):
