@@ -51,10 +51,7 @@ def measure_turns(
     for settings in replay_settings(runtime):
         worker.load(settings)
         scored.append(
-            [
-                worker.score(prompts[turn.span.turn.turn], ids, MAX_K)
-                for turn, ids in zip(turns, tokens, strict=True)
-            ]
+            [worker.score(prompts[turn.span.turn.turn], ids, MAX_K) for turn, ids in zip(turns, tokens, strict=True)]
         )
     usable = [scored[0]]
     for one in scored[1:]:
@@ -151,9 +148,7 @@ def decide(calibration: Calibration, talks: Sequence[Distances], alpha: float = 
     length = choose_length(calibration, [len(talk) for talk in talks])
     if length is None:
         few = f"no conversation has the {calibration.lengths()[0]} tokens that the calibration compares"
-        return Decision(
-            Status.INCONCLUSIVE, "too-little-evidence", few, alpha, 0, (), Path((), None, 0.0, 0.0), {}
-        )
+        return Decision(Status.INCONCLUSIVE, "too-little-evidence", few, alpha, 0, (), Path((), None, 0.0, 0.0), {})
     used = tuple(at for at, talk in enumerate(talks) if len(talk) >= length)
     scores = [score(talks[at].first(length)) for at in used]
     classes = calibration.classes(length)

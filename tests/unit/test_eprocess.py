@@ -1,0 +1,147 @@
+"""The sequential test: it may be looked at after every conversation, and still accuses no more often than it says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from verifiable.errors import PolicyError
+from verifier.eprocess import Bets, EProcess, needed, power, run, student4
+from verifier.statistics import Score
+
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def normal(rng: np.random.Generator, count: int) -> np.ndarray:
+    return rng.normal(0.02, 0.05, count)
+
+
+def student(rng: np.random.Generator, count: int) -> np.ndarray:
+    return 0.05 * rng.standard_t(4, count)
+
+
+def cauchy(rng: np.random.Generator, count: int) -> np.ndarray:
+    return rng.standard_cauchy(count)
+
+
+def two_kinds(rng: np.random.Generator, count: int) -> np.ndarray:
+    """One conversation in eight is of a noisier kind."""
+    return np.where(rng.random(count) < 0.125, rng.normal(0.3, 0.05, count), rng.normal(0.0, 0.02, count))
+
+
+def tied(rng: np.random.Generator, count: int) -> np.ndarray:
+    return np.round(rng.normal(0.0, 1.0, count))
+
+
+def crossings(draw: Draw, alpha: float, kind: str, trials: int = 200, most: int = 25) -> tuple[float, float]:
+    """Share of honest providers ever accused in `most` looks, and the mean e-value at the last."""
+    accused, final = 0, []
+    for trial in range(trials):
+        rng = np.random.default_rng([trial, most])
+        bets = Bets(draw(rng, 30))
+        crossed = False
+        for _ in range(most):
+            bets.add(draw(rng, 1))
+            value = float((bets.rank() if kind == "rank" else bets.far())[0])
+            crossed |= value >= -math.log(alpha)
+        accused += crossed
+        final.append(math.exp(value))
+    return accused / trials, float(np.mean(final))
+
+
+@pytest.mark.parametrize("draw", [normal, student, cauchy, two_kinds, tied])
+def test_bets_on_ranks_accuse_no_more_often_than_alpha_whatever_the_distribution(draw):
+    share, _ = crossings(draw, 0.05, "rank")
+    assert share <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
+
+
+@pytest.mark.parametrize("draw", [normal, student])
+def test_bets_on_the_far_tail_accuse_no_more_often_than_alpha_where_tails_are_no_heavier_than_assumed(draw):
+    share, mean = crossings(draw, 0.05, "far")
+    assert share <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
+    assert mean < 1.5
+
+
+def test_one_bet_on_ranks_has_expectation_at_most_one():
+    # Given the other thirty, a new conversation takes each of 31 ranks with the same probability.
+    known = np.sort(np.random.default_rng(3).normal(size=30))
+    places = np.concatenate([[known[0] - 1], (known[:-1] + known[1:]) / 2, [known[-1] + 1]])
+    values = []
+    for place in places:
+        bets = Bets(known)
+        bets.add(np.array([place]))
+        values.append(math.exp(float(bets.rank()[0])))
+    assert np.mean(values) <= 1.0 + 1e-12
+    assert max(values) > 7.0
+
+
+def test_the_tail_is_that_of_student_t_with_four_degrees_of_freedom():
+    grid = np.linspace(-60.0, 60.0, 240_001)
+    density = 3.0 / 8.0 * (1.0 + grid**2 / 4.0) ** -2.5
+    for at in (-2.0, 0.0, 1.0, 2.776, 8.61):
+        numeric = float(np.trapezoid(density[grid >= at], grid[grid >= at]))
+        assert float(student4(np.array([at]))[0]) == pytest.approx(numeric, abs=2e-5)
+    assert float(student4(np.array([2.776445]))[0]) == pytest.approx(0.025, abs=1e-6)  # from the tables
+    assert 0.0 < float(student4(np.array([1e6]))[0]) < 1e-22
+
+
+def scores(rng: np.random.Generator, count: int, shift: float = 0.0) -> list[Score]:
+    return [Score(float(a), float(b)) for a, b in rng.normal(shift, 0.05, (count, 2))]
+
+
+def test_the_whole_test_accuses_more_often_than_alpha():
+    accused = 0
+    for trial in range(300):
+        rng = np.random.default_rng(trial)
+        accused += run({"a": scores(rng, 20)}, scores(rng, 25), alpha=0.01).crossed is not None
+    assert accused <= 3 + 3 * math.sqrt(3)
+
+
+def test_another_model_is_caught_at_once_and_a_small_shift_after_some_conversations():
+    rng = np.random.default_rng(5)
+    classes = {"a": scores(rng, 60), "b": scores(rng, 60)}
+    far = run(classes, scores(rng, 10, 3.0))
+    near = run(classes, scores(rng, 60, 0.25))
+    assert far.crossed is not None
+    assert far.crossed <= 2
+    assert near.crossed is not None
+    assert 2 < near.crossed < 25
+    assert far.highest > near.logs[far.crossed]
+
+
+def test_a_provider_that_fits_one_honest_class_is_not_accused_by_the_others():
+    rng = np.random.default_rng(6)
+    classes = {"near": scores(rng, 40), "further": scores(rng, 40, 1.0)}
+    assert run(classes, scores(rng, 40, 1.0)).highest < math.log(100.0)
+    process = EProcess(classes)
+    for one in scores(rng, 10, 1.0):
+        process.add(np.array([one.mean]), np.array([one.tail]))
+    assert process.by_class()["near"] > math.log(1e6) > process.by_class()["further"]
+
+
+def test_honest_in_nine_of_ten_is_caught_in_the_tenth():
+    rng = np.random.default_rng(7)
+    classes = {"a": scores(rng, 80)}
+    curve = power(classes, scores(rng, 40, 2.2), share=0.1, honest=scores(rng, 80), most=120, runs=200)
+    count = needed(curve, 0.95)
+    assert count is not None
+    assert 20 < count < 120
+    assert needed(power(classes, scores(rng, 40), most=60, runs=200), 0.01) is None
+
+
+def test_looking_after_every_conversation_is_what_the_power_curve_does():
+    rng = np.random.default_rng(8)
+    curve = power({"a": scores(rng, 30)}, scores(rng, 30, 1.0), most=20, runs=100)
+    assert (np.diff(curve) >= 0.0).all()
+    assert curve[-1] == 1.0
+
+
+def test_too_few_conversations_calibrate_nothing():
+    rng = np.random.default_rng(9)
+    with pytest.raises(PolicyError, match="too few"):
+        EProcess({"a": scores(rng, 11)})
+    with pytest.raises(PolicyError, match="without an honest class"):
+        EProcess({})

@@ -1,0 +1,281 @@
+"""The tolerant tier on a made-up model whose rounding depends on the settings: from records to a verdict."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.made_up_model import PROMPT, MadeUpModel
+from tests.sessions import TRUST, K, Recording, ask, made_up, manifest, runtime
+from verifiable.errors import MalformedError, PolicyError
+from verifiable.evidence import Kind
+from verifiable.logits import Entries
+from verifiable.manifest import Runtime
+from verifiable.sampling import SamplingParams, choose
+from verifiable.verdict import Status, Verdict
+from verifier.calibrate import honest_classes, known_deviations, powers, replay_settings
+from verifier.calibration import Calibration, Sample, settings_of
+from verifier.reexecute import Probed
+from verifier.session import audit
+from verifier.statistics import Distances, measure
+from verifier.tolerant import choose_length, decide, measured, settle
+
+ROUNDING = 0.05
+TOKENS = 16
+ELSEWHERE = Probed(True, b"e" * 32, ("b1",))
+"""A machine with another fingerprint than the manifest's."""
+
+
+def rounded(name: str, size: float = ROUNDING, deviation: float = 0.0):
+    """The made-up model under a rounding of its own, and perhaps with a deviation that is the same at each rounding."""
+
+    def row(ids: Sequence[int]) -> Entries:
+        entries = made_up(ids)
+        text = np.array(ids, "<u4").tobytes()
+
+        def noise(what: str) -> np.ndarray:
+            seed = np.frombuffer(hashlib.sha256(what.encode() + text).digest(), "<u4")
+            return np.random.default_rng(seed).normal(size=len(entries.ids))
+
+        moved = entries.logits + size * noise(name) + deviation * noise("deviation")
+        logits = moved.astype(np.float32)
+        order = np.lexsort((entries.ids, -logits))
+        return Entries(entries.ids[order], logits[order])
+
+    return row
+
+
+@dataclass
+class Rounding(MadeUpModel):
+    """Every setting rounds in its own way."""
+
+    size: float = ROUNDING
+    settings: str = ""
+
+    def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
+        self.settings = repr(settings_of(runtime))
+        return super().load(runtime, kv_type)
+
+    def score(
+        self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False
+    ) -> list[Entries]:
+        row = rounded(self.settings, self.size)
+        ids = [*prompt, *tokens]
+        return [row(ids[: len(prompt) + index]) for index in range(len(tokens))]
+
+
+def talk(number: int, row, tokens: int = TOKENS, **how: object) -> Recording:
+    made = Recording(session=number.to_bytes(16, "big"), **how)
+    made.turn(ask(max_tokens=tokens, verifiable={"nonce": f"{number:020x}"}), PROMPT, row, ends=frozenset())
+    return made
+
+
+def distances(number: int, claim, tokens: int = TOKENS) -> Distances:
+    """A conversation's measurement, as an audit makes it."""
+    rng = np.random.default_rng(number)
+    ids = [*PROMPT, *map(int, rng.integers(1, 400, tokens))]
+    prefixes = [ids[: len(PROMPT) + at] for at in range(tokens)]
+    settings = [repr(settings_of(item)) for item in replay_settings(runtime())]
+    return measure(list(map(claim, prefixes)), [list(map(rounded(name), prefixes)) for name in settings])
+
+
+@pytest.fixture(scope="module")
+def calibration() -> Calibration:
+    honest = Sample("other-machine", "", tuple(distances(1000 + at, rounded("other")) for at in range(40)))
+    cheats = [
+        Sample(name, "", tuple(distances(2000 + at, rounded("other", deviation=size)) for at in range(20)))
+        for name, size in (("coarse", 0.5), ("hidden", 0.004))
+    ]
+    made = Calibration(
+        (manifest().model.files[0].sha256.hex(),),
+        settings_of(runtime()),
+        ("b1",),
+        K,
+        "00" * 32,
+        (honest,),
+        tuple(cheats),
+        {},
+    )
+    return replace(made, power=powers(made, most=24, runs=200))
+
+
+def check(made: Recording, calibration: Calibration | None, kind: Kind = Kind.FULL, **options: object) -> Verdict:
+    options.setdefault("model", Rounding(probed=ELSEWHERE))
+    return audit(made.evidence(kind).encode(), trust=TRUST, calibration=calibration, **options)
+
+
+def several(count: int, row, calibration: Calibration, start: int = 0) -> list[Verdict]:
+    return [check(talk(start + at, row), calibration) for at in range(count)]
+
+
+def test_without_a_calibration_it_stays_undecided():
+    verdict = check(talk(1, rounded("provider")), None)
+    assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "fingerprint-differs")
+
+
+def test_honest_conversations_of_another_machine_are_verified_with_what_that_is_worth(calibration):
+    verdicts, decision = settle(calibration, several(8, rounded("provider"), calibration))
+    assert decision is not None
+    assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
+    assert all(verdict.exit_code == 0 and verdict.tokens_checked == TOKENS for verdict in verdicts)
+    assert decision.caught == ["coarse"]
+    assert decision.power["coarse"] >= 0.95
+    assert "alpha 1e-06" in verdicts[0].summary
+    assert any("hidden" in note for note in verdicts[0].not_shown)  # what can't be told is said
+    assert len(decision.path.logs) == 8
+    assert decision.to_json()["cannot_tell"] == ["hidden"]
+
+
+def test_one_conversation_is_too_little_for_a_pass(calibration):
+    verdict = check(talk(1, rounded("provider")), calibration)
+    assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "too-little-evidence")
+    assert verdict.details["turns"][0]["strip"] == "~" * TOKENS
+
+
+def test_a_coarse_model_fails_after_a_few_conversations(calibration):
+    verdicts, decision = settle(calibration, several(5, rounded("provider", deviation=0.5), calibration))
+    assert decision is not None
+    assert decision.path.crossed is not None
+    assert {(verdict.status, verdict.code) for verdict in verdicts} == {(Status.FAILED, "distribution-differs")}
+    assert verdicts[0].exit_code == 1
+    assert verdicts[0].found is not None
+    json.dumps([verdict.to_json() for verdict in verdicts])
+
+
+def test_where_a_provider_lies_sometimes_the_other_sessions_are_left_undecided(calibration):
+    lies = several(5, rounded("provider", deviation=0.5), calibration)
+    verdicts, _ = settle(calibration, [*several(3, rounded("provider"), calibration, 50), *lies])
+    assert [verdict.status for verdict in verdicts] == [Status.INCONCLUSIVE] * 3 + [Status.FAILED] * 5
+
+
+def test_what_the_numbers_cannot_tell_is_never_passed_in_silence(calibration):
+    verdicts, decision = settle(calibration, several(8, rounded("provider", deviation=0.004), calibration))
+    assert decision is not None
+    assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
+    assert all("hidden" in " ".join(verdict.not_shown) for verdict in verdicts)
+    only = replace(calibration, power={"hidden": calibration.power["hidden"]})
+    undecided, _ = settle(only, several(8, rounded("provider"), calibration))
+    assert {verdict.code for verdict in undecided} == {"too-little-evidence"}
+
+
+def test_the_draw_is_still_replayed_exactly(calibration):
+    def hotter(entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
+        return choose(entries, replace(params, temperature=2.0), key, position)
+
+    verdict = check(talk(1, rounded("provider"), draws=hotter), calibration)
+    assert (verdict.status, verdict.code) == (Status.FAILED, "temperature-differs")
+
+
+def test_records_are_asked_for_where_only_tokens_were_given(calibration):
+    made = talk(1, rounded("provider"))
+    verdict = check(made, calibration, Kind.TOKENS)
+    assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "fingerprint-differs")
+    assert "full" in (verdict.hint or "")
+    asked = []
+
+    def fetch(turn: int) -> bytes:
+        asked.append(turn)
+        return made.evidence(Kind.FULL).encode()
+
+    verdict = check(made, calibration, Kind.TOKENS, fetch_full=fetch)
+    assert asked == [0]
+    assert measured(verdict) is not None
+
+
+def test_settings_that_are_not_invariant_lead_here_too(calibration):
+    stated = manifest(runtime=runtime(invariant=False))
+    verdict = check(talk(1, rounded("provider"), manifest=stated), calibration)
+    assert measured(verdict) is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"model": ("00" * 32,)}, "model"),
+        ({"build": ("b2",)}, "build"),
+        ({"k": 20}, "k"),
+        ({"settings": settings_of(runtime(type_k="f16"))}, "settings"),
+    ],
+)
+def test_a_calibration_for_something_else_is_refused(calibration, change, what):
+    verdict = check(talk(1, rounded("provider")), replace(calibration, **change))
+    assert verdict.status is Status.INCONCLUSIVE
+    assert what in verdict.summary
+    assert measured(verdict) is None
+
+
+def test_a_machine_without_rounding_of_its_own_has_no_scale(calibration):
+    verdict = check(talk(1, rounded("provider")), calibration, model=Rounding(probed=ELSEWHERE, size=0.0))
+    assert verdict.status is Status.INCONCLUSIVE
+    assert "rounds differently" in verdict.summary
+
+
+def test_the_length_follows_from_the_counts_alone(calibration):
+    assert calibration.lengths() == [8, 16]
+    assert choose_length(calibration, [40] * 10) == 16
+    assert choose_length(calibration, [16] * 8 + [9] * 2) == 16
+    assert choose_length(calibration, [16] * 5 + [9] * 5) == 8
+    assert choose_length(calibration, [3, 4]) is None
+    assert decide(calibration, [distances(1, rounded("x"), 4)]).code == "too-little-evidence"
+
+
+def test_a_calibration_file_is_what_was_written(calibration, tmp_path: Path):
+    path = tmp_path / "calibration.json"
+    calibration.save(path)
+    again = Calibration.load(path)
+    assert (again.model, again.settings, again.k) == (calibration.model, calibration.settings, calibration.k)
+    for one, other in zip(again.honest[0].scores(16), calibration.honest[0].scores(16), strict=True):
+        assert one.mean == pytest.approx(other.mean, abs=1e-4)
+    assert again.power["coarse"]["16"] == list(calibration.power["coarse"]["16"])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda value: value.pop("k"),
+        lambda value: value.update(more=1),
+        lambda value: value.update(version=2),
+        lambda value: value.update(version=True),
+        lambda value: value.update(k=0),
+        lambda value: value.update(honest=[]),
+        lambda value: value["settings"].pop("repack"),
+        lambda value: value["honest"][0]["conversations"][0]["claim"].pop(),
+        lambda value: value["honest"][0]["conversations"][0]["claim"].__setitem__(0, -1.0),
+        lambda value: value["honest"][0]["conversations"][0]["claim"].__setitem__(0, float("inf")),
+        lambda value: value["honest"][0]["conversations"][0]["claim"].__setitem__(0, "1"),
+        lambda value: value["honest"][0].update(conversations=value["honest"][0]["conversations"][:5]),
+    ],
+)
+def test_a_damaged_calibration_is_refused(calibration, damage):
+    value = json.loads(json.dumps(calibration.to_json()))
+    damage(value)
+    with pytest.raises(MalformedError):
+        Calibration.parse(json.dumps(value).encode())
+    with pytest.raises(MalformedError):
+        Calibration.parse(b"{")
+
+
+def test_replays_compute_the_same_function_and_classes_are_none_of_them():
+    settings = replay_settings(runtime())
+    assert settings[0] == runtime()
+    assert all((item.n_ctx, item.repack) == (256, False) for item in settings)
+    assert not {item.name for item in honest_classes(runtime())} & {"kv-q8_0"}
+    assert [item.runtime.type_k for item in known_deviations(runtime(), {})][:2] == ["q8_0", "q4_0"]
+    quantised = runtime(type_k="q8_0", type_v="q8_0")
+    assert all(item.flash_attn for item in replay_settings(quantised))
+    assert [item.name for item in known_deviations(quantised, {})] == ["kv-q4_0", "hidden-prompt"]
+
+
+def test_a_calibration_needs_conversations(tmp_path: Path):
+    from verifier.calibrate import calibrate
+
+    with pytest.raises(PolicyError, match="too few"):
+        calibrate(tmp_path / "no.gguf", runtime(), conversations=11)
+    with pytest.raises(PolicyError, match="no such class"):
+        calibrate(tmp_path / "no.gguf", runtime(), against=["mainframe"])
