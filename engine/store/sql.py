@@ -265,7 +265,7 @@ class SqlStore:
             raise StoreError(
                 "the store can't be read",
                 found=_reason(error),
-                hint="`verifiable log fsck` lists everything that is damaged.",
+                hint=_FSCK,
             ) from error
 
     @contextmanager
@@ -280,6 +280,8 @@ class SqlStore:
             raise StoreError("the store holds something else already", found=_reason(error)) from error
         except exc.SQLAlchemyError as error:
             raise self._failed(error) from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise StoreError("the store can't be read", found=_reason(error), hint=_FSCK) from error
 
     def _failed(self, error: exc.SQLAlchemyError) -> StoreError:
         failure = StoreError(
@@ -338,6 +340,7 @@ def _grouped(work: list[_Work]) -> list[_Work]:
     return [(insert(table), rows) for table, rows in grouped.items()]
 
 
+_FSCK = "`verifiable log fsck` lists everything that is damaged."
 _UNREADABLE = (exc.SQLAlchemyError, TypeError, ValueError, OverflowError)
 """What reading raises; the latter three where a damaged row holds another type than its column's."""
 

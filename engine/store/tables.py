@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -14,54 +16,80 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.types import TypeDecorator
 
 SCHEMA_VERSION = 2
 
 metadata = MetaData()
-_Number = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite numbers rows by itself only where the type is spelt INTEGER."""
 
-meta = Table("meta", metadata, Column("name", Text, primary_key=True), Column("value", BigInteger, nullable=False))
+
+def _typed(value: Any, kind: type) -> Any:
+    if value is not None and type(value) is not kind:  # in a damaged SQLite file any value can be of any type
+        raise ValueError(f"a column of {kind.__name__} holds {type(value).__name__}")
+    return value
+
+
+class Blob(TypeDecorator[bytes]):
+    """Bytes, and nothing else."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: object) -> bytes | None:
+        return _typed(value, bytes)  # type: ignore[no-any-return]
+
+
+class Number(TypeDecorator[int]):
+    """A whole number of 63 bits, and nothing else. SQLite numbers rows by itself only where it is spelt INTEGER."""
+
+    impl = BigInteger().with_variant(Integer, "sqlite")
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: object) -> int | None:
+        return _typed(value, int)  # type: ignore[no-any-return]
+
+
+meta = Table("meta", metadata, Column("name", Text, primary_key=True), Column("value", Number, nullable=False))
 
 manifest = Table(
     "manifest",
     metadata,
-    Column("number", _Number, primary_key=True),
-    Column("digest", LargeBinary, nullable=False, unique=True),
-    Column("signed", LargeBinary, nullable=False),
+    Column("number", Number, primary_key=True),
+    Column("digest", Blob, nullable=False, unique=True),
+    Column("signed", Blob, nullable=False),
 )
 
 session = Table(
     "session",
     metadata,
-    Column("number", _Number, primary_key=True),
-    Column("session", LargeBinary, nullable=False, unique=True),
-    Column("secret", LargeBinary, nullable=False),
-    Column("capability", LargeBinary, nullable=False),
-    Column("manifest_digest", LargeBinary, nullable=False),
-    Column("opened", BigInteger, nullable=False),
-    Column("erased", BigInteger),
-    Column("dropped", BigInteger),
-    Column("checksum", LargeBinary, nullable=False),
+    Column("number", Number, primary_key=True),
+    Column("session", Blob, nullable=False, unique=True),
+    Column("secret", Blob, nullable=False),
+    Column("capability", Blob, nullable=False),
+    Column("manifest_digest", Blob, nullable=False),
+    Column("opened", Number, nullable=False),
+    Column("erased", Number),
+    Column("dropped", Number),
+    Column("checksum", Blob, nullable=False),
     sqlite_autoincrement=True,
 )
 
 request = Table(
     "request",
     metadata,
-    Column("session", LargeBinary, nullable=False),
-    Column("turn", Integer, nullable=False),
-    Column("canonical", LargeBinary, nullable=False),
+    Column("session", Blob, nullable=False),
+    Column("turn", Number, nullable=False),
+    Column("canonical", Blob, nullable=False),
     PrimaryKeyConstraint("session", "turn"),
 )
 
 leaf = Table(
     "leaf",
     metadata,
-    Column("session", LargeBinary, nullable=False),
-    Column("seq", BigInteger, nullable=False),
-    Column("data", LargeBinary),
-    Column("hash", LargeBinary),  # only where the data was dropped: otherwise it follows from the data
+    Column("session", Blob, nullable=False),
+    Column("seq", Number, nullable=False),
+    Column("data", Blob),
+    Column("hash", Blob),  # only where the data was dropped: otherwise it follows from the data
     PrimaryKeyConstraint("session", "seq"),
     sqlite_with_rowid=False,
 )
@@ -69,20 +97,20 @@ leaf = Table(
 packed = Table(
     "packed",
     metadata,
-    Column("session", LargeBinary, nullable=False),
-    Column("turn", Integer, nullable=False),
-    Column("tokens", LargeBinary, nullable=False),
+    Column("session", Blob, nullable=False),
+    Column("turn", Number, nullable=False),
+    Column("tokens", Blob, nullable=False),
     PrimaryKeyConstraint("session", "turn"),
 )
 
 head = Table(
     "head",
     metadata,
-    Column("number", _Number, primary_key=True),
-    Column("session", LargeBinary, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("signed", LargeBinary, nullable=False),
-    Column("idx", BigInteger, unique=True),
+    Column("number", Number, primary_key=True),
+    Column("session", Blob, nullable=False),
+    Column("size", Number, nullable=False),
+    Column("signed", Blob, nullable=False),
+    Column("idx", Number, unique=True),
     UniqueConstraint("session", "size"),
     sqlite_autoincrement=True,
 )
@@ -91,15 +119,15 @@ Index("head_pending", head.c.number, sqlite_where=head.c.idx.is_(None), postgres
 tile = Table(
     "tile",
     metadata,
-    Column("level", Integer, nullable=False),
-    Column("idx", BigInteger, nullable=False),
-    Column("data", LargeBinary, nullable=False),
+    Column("level", Number, nullable=False),
+    Column("idx", Number, nullable=False),
+    Column("data", Blob, nullable=False),
     PrimaryKeyConstraint("level", "idx"),
 )
 
 checkpoint = Table(
     "checkpoint",
     metadata,
-    Column("size", BigInteger, primary_key=True, autoincrement=False),
-    Column("note", LargeBinary, nullable=False),
+    Column("size", Number, primary_key=True, autoincrement=False),
+    Column("note", Blob, nullable=False),
 )
