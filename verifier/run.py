@@ -79,7 +79,7 @@ class Plan:
 
 
 def carry_out(plan: Plan) -> Outcome:
-    """Carry an audit out. Raises our errors where the call or a file is wrong, or a provider's list can't be had."""
+    """Carry an audit out. Raises our errors where the call or a file is wrong; the rest is in the verdicts."""
     started, clock = time.time_ns() // 1_000_000, time.monotonic()
     target = None if plan.is_url else read_target(Path(plan.target))
     with ExitStack() as stack:
@@ -96,8 +96,11 @@ def carry_out(plan: Plan) -> Outcome:
         else:
             client = _client(stack, plan)
             report = bars.sessions if bars is not None else (lambda done, total: None)
-            verdicts, draw = audit_provider(auditor, client, plan.sessions, plan.draw_seed, plan.turns, report)
-            seed = draw.seed
+            try:
+                verdicts, draw = audit_provider(auditor, client, plan.sessions, plan.draw_seed, plan.turns, report)
+                seed = draw.seed
+            except VerifiableError as error:  # the provider's list: unreachable, or no list
+                verdicts = [Fault.of(error).verdict()]
     details: dict[str, Any] = {}
     if plan.calibration is not None:
         verdicts, decision = settle(plan.calibration, verdicts)

@@ -1,0 +1,403 @@
+"""Auditing a provider over HTTP, honest and hostile: the lottery, and every way to waste an auditor's time."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import gzip
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.made_up_model import PROMPT, MadeUpModel
+from tests.sessions import SESSION, TRUST, Recording, ask, made_up
+from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.evidence import Kind
+from verifiable.logits import Entries
+from verifiable.verdict import Status
+from verifier import client as clients
+from verifier.campaign import Auditor, audit_provider, audit_session
+from verifier.client import Client
+from verifier.outcome import Outcome
+
+KEY = "auditor-secret"
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+@contextmanager
+def serve(answer: Answer) -> Iterator[str]:
+    """A server that answers every GET with `answer`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            with contextlib.suppress(OSError):  # the client has left, as it should
+                answer(self)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def send(handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, **headers: str) -> None:
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(body)))
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+class Provider:
+    """The proof API of `spec/`, over recordings; three sessions a page."""
+
+    def __init__(self, recordings: list[Recording]) -> None:
+        self.recordings = {made.session.hex(): made for made in recordings}
+        self.asked: list[str] = []
+        self.change: Callable[[str, bytes], bytes] = lambda path, body: body
+
+    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        self.asked.append(handler.path)
+        parts = urlsplit(handler.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if parts.path == "/v1/sessions":
+            return send(handler, self.change(parts.path, self.page(query)))
+        _, _, _, session, what = parts.path.split("/")
+        made = self.recordings.get(session)
+        capability = handler.headers.get("X-Verifiable-Capability", "")
+        allowed = handler.headers.get("Authorization") == f"Bearer {KEY}" or (
+            made is not None and capability == made.capability.hex()
+        )
+        if made is None or not allowed:
+            return send(handler, b'{"error":{"message":"unknown"}}', 404)
+        if what == "receipt":
+            return send(handler, made.receipt().encode())
+        turns = None if "turns" not in query else [int(turn) for turn in query["turns"].split(",")]
+        kind = {"tokens": Kind.TOKENS, "full": Kind.FULL}[query.get("kind", "tokens")]
+        return send(handler, self.change(parts.path, made.evidence(kind, turns).encode()))
+
+    def page(self, query: dict[str, str]) -> bytes:
+        ids = sorted(self.recordings)
+        start = int(query.get("before", 0))
+        listed = [
+            {
+                "id": name,
+                "size": self.recordings[name].log.size,
+                "opened": 5,
+                "head": base64.urlsafe_b64encode(self.recordings[name].head()).decode().rstrip("="),
+            }
+            for name in ids[start : start + 3]
+        ]
+        more = str(start + 3) if start + 3 < len(ids) else None
+        return json.dumps({"sessions": listed, "next": more}).encode()
+
+
+def honest(number: int, row: Any = made_up, turns: int = 1, **body: Any) -> Recording:
+    made = Recording(session=bytes([number]) * 16, capability=bytes([number]) * 32)
+    for _ in range(turns):
+        made.turn(ask(max_tokens=5, **body), PROMPT, row)
+    made.close()
+    return made
+
+
+def other_model(ids: Any) -> Entries:
+    entries = made_up(ids)
+    return Entries(entries.ids, entries.logits + entries.logits.dtype.type(0.5))
+
+
+@pytest.fixture
+def auditor(tmp_path: Path) -> Auditor:
+    return Auditor(MadeUpModel(), TRUST, tmp_path / "kept")
+
+
+def seed() -> bytes:
+    return b"s" * 32
+
+
+def test_drawn_sessions_are_audited(auditor: Auditor) -> None:
+    provider = Provider([honest(number) for number in range(8)])
+    with serve(provider) as url, Client(f"{url}/v1/", auditor_key=KEY) as client:
+        verdicts, draw = audit_provider(auditor, client, 5, seed)
+        again, _ = audit_provider(auditor, client, 5, seed)
+        everything, whole = audit_provider(auditor, client, 100, seed)
+    assert [verdict.status for verdict in verdicts] == [Status.EXACT] * 5
+    assert (draw.population, draw.drawn) == (8, 5)
+    assert [verdict.session for verdict in again] == [verdict.session for verdict in verdicts]
+    assert len(everything) == whole.drawn == 8
+    outcome = Outcome("url", tuple(verdicts), draw)
+    assert outcome.status is Status.EXACT
+    assert any("3 of 8" in note for note in outcome.limits())
+    assert not auditor.saved
+    assert not any("size=" not in path for path in provider.asked if "evidence" in path)
+
+
+def test_the_seed_is_drawn_after_the_list() -> None:
+    provider = Provider([honest(number) for number in range(4)])
+    order: list[str] = []
+
+    def late() -> bytes:
+        order.extend(provider.asked)
+        return b"x" * 32
+
+    with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+        audit_provider(Auditor(MadeUpModel(), TRUST, Path("unused")), client, 1, late)
+    assert order == [path for path in provider.asked if "/evidence" not in path]
+
+
+def test_a_cheat_in_some_sessions_is_found_there_and_its_evidence_kept(auditor: Auditor) -> None:
+    provider = Provider([honest(number, other_model if number == 3 else made_up) for number in range(6)])
+    with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+        verdicts, draw = audit_provider(auditor, client, 6, seed)
+    failed = [verdict for verdict in verdicts if verdict.status is Status.FAILED]
+    assert [(verdict.session, verdict.code, verdict.token) for verdict in failed] == [("03" * 16, "logits-differ", 0)]
+    assert Outcome("url", tuple(verdicts), draw).status is Status.FAILED
+    assert sorted(Path(path).name for path in auditor.saved) == [
+        "030303030303-turn0-full.evidence",
+        "030303030303.evidence",
+    ]
+    from verifier import audit
+
+    for path in auditor.saved:
+        assert audit(Path(path).read_bytes(), MadeUpModel(), TRUST).status is Status.FAILED
+
+
+def test_turns_are_drawn_too(auditor: Auditor) -> None:
+    provider = Provider([honest(number, turns=5) for number in range(2)])
+    with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+        verdicts, _ = audit_provider(auditor, client, 2, seed, turns=2)
+    assert [verdict.tokens_total for verdict in verdicts] == [10, 10]
+    assert all(any("does not open them" in note for note in verdict.not_shown) for verdict in verdicts)
+
+
+def test_without_the_right_key_nothing_is_shown(auditor: Auditor) -> None:
+    made = honest(1)
+    with serve(Provider([made])) as url:
+        for key in (None, "wrong"):
+            with Client(url, auditor_key=key) as client:
+                verdicts, draw = audit_provider(auditor, client, 3, seed)
+            assert [(verdict.status, verdict.code) for verdict in verdicts] == [(Status.INCONCLUSIVE, "no-evidence")]
+            assert Outcome("url", tuple(verdicts), draw).status is Status.INCONCLUSIVE
+        with Client(url, capability=made.capability) as client:
+            assert audit_session(auditor, client, made.session, receipt=made.receipt()).status is Status.EXACT
+
+
+def test_a_provider_without_sessions_is_no_pass(auditor: Auditor) -> None:
+    with serve(Provider([])) as url, Client(url, auditor_key=KEY) as client:
+        verdicts, draw = audit_provider(auditor, client, 3, seed)
+    assert Outcome("url", tuple(verdicts), draw).status is Status.INCONCLUSIVE
+
+
+def test_the_list_and_the_evidence_must_belong_together(auditor: Auditor) -> None:
+    made, other = honest(1), honest(1, other_model)
+
+    def listing(**changes: Any) -> Callable[[str, bytes], bytes]:
+        def change(path: str, body: bytes) -> bytes:
+            if path != "/v1/sessions":
+                return body
+            page = json.loads(body)
+            page["sessions"][0] |= changes
+            return json.dumps(page).encode()
+
+        return change
+
+    def head(recording: Recording, **changes: Any) -> str:
+        signed = replace(recording.log.head(1_800_000_005_000), **changes).sign(SESSION)
+        return base64.urlsafe_b64encode(signed).decode().rstrip("=")
+
+    for changes, code in (
+        ({"size": 3}, "list-differs"),
+        ({"head": head(made, size=3)}, "list-differs"),
+        ({"head": head(other)}, "two-histories"),
+        ({"head": head(honest(2))}, "list-differs"),
+        ({"head": "AAAA"}, "malformed"),
+    ):
+        provider = Provider([made])
+        provider.change = listing(**changes)
+        with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+            verdicts, _ = audit_provider(auditor, client, 1, seed)
+        assert [verdict.code for verdict in verdicts] == [code]
+
+
+def test_another_sessions_evidence_does_not_pass(auditor: Auditor) -> None:
+    provider = Provider([honest(1)])
+    provider.change = lambda path, body: honest(2).evidence().encode() if "evidence" in path else body
+    with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+        verdicts, _ = audit_provider(auditor, client, 1, seed)
+    assert verdicts[0].code == "list-differs"
+
+
+# Hostile servers.
+
+
+def limits(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
+    for name, value in values.items():
+        monkeypatch.setattr(clients, name, value)
+
+
+def fails(answer: Answer, code: str = "unreachable") -> VerificationError:
+    began = time.monotonic()
+    with serve(answer) as url, Client(url) as client, pytest.raises(VerificationError) as caught:
+        client.evidence(b"\1" * 16)
+    assert caught.value.code == code
+    assert time.monotonic() - began < 8
+    return caught.value
+
+
+def test_endless_answers_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits(monkeypatch, MAX_EVIDENCE=1 << 20)
+
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        while True:
+            handler.wfile.write(b"x" * 65536)
+
+    assert "too long" in str(fails(endless))
+    assert "too long" in str(fails(lambda handler: send(handler, b"x" * (2 << 20))))
+
+
+def test_slow_answers_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits(monkeypatch, TOTAL_SECONDS=1.0, QUIET_SECONDS=0.5)
+
+    def silent(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(3)
+
+    def dripping_body(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        for _ in range(100):
+            handler.wfile.write(b"x")
+            time.sleep(0.1)
+
+    def dripping_headers(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        for _ in range(100):
+            handler.wfile.write(b"x")
+            time.sleep(0.1)
+
+    fails(silent)
+    assert "too slow" in str(fails(dripping_body))
+    assert "too slow" in str(fails(dripping_headers))
+
+
+def test_compressed_answers_are_refused() -> None:
+    bomb = gzip.compress(b"\0" * (8 << 20))
+    assert "compressed" in str(fails(lambda handler: send(handler, bomb, Content_Encoding="gzip")))
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_redirects_are_not_followed(status: int) -> None:
+    asked: list[str] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.path)
+        send(handler, b"secret")
+
+    with serve(answer) as elsewhere:
+        error = fails(lambda handler: send(handler, b"", status, Location=f"{elsewhere}/x"))
+    assert "elsewhere" in str(error)
+    assert not asked
+
+
+REFUSALS = [(401, "no-evidence"), (404, "no-evidence"), (429, "unreachable"), (500, "unreachable")]
+
+
+@pytest.mark.parametrize(("status", "code"), REFUSALS)
+def test_refusals_have_their_code(status: int, code: str) -> None:
+    fails(lambda handler: send(handler, b"{}", status), code)
+
+
+def test_broken_protocol_is_unreachable() -> None:
+
+    def nonsense(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"nonsense\r\n\r\n")
+
+    fails(nonsense)
+    fails(lambda handler: setattr(handler, "close_connection", True))
+    with Client("http://127.0.0.1:9") as client, pytest.raises(VerificationError) as caught:
+        client.manifest()
+    assert caught.value.code == "unreachable"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"sessions":{}}',
+        b'{"sessions":[5]}',
+        b'{"sessions":[{"id":"../../x","size":1,"opened":1,"head":""}]}',
+        b'{"sessions":[{"id":"' + b"a" * 32 + b'","size":-1,"opened":1,"head":""}]}',
+        b'{"sessions":[{"id":"' + b"a" * 32 + b'","size":1,"opened":true,"head":""}]}',
+        b'{"sessions":[{"id":"' + b"a" * 32 + b'","size":1,"opened":1,"head":"***"}]}',
+        b'{"sessions":[' + b'{"id":"' + b"a" * 32 + b'","size":1,"opened":1,"head":""},' * 2 + b"0]}",
+        b'{"sessions":[],"next":5}',
+        b'{"sessions":[],"next":"' + b"x" * 300 + b'"}',
+        b"[" * 10_000,
+    ],
+)
+def test_lists_that_are_none_are_malformed(page: bytes) -> None:
+    with serve(lambda handler: send(handler, page)) as url, Client(url) as client, pytest.raises(MalformedError):
+        client.sessions(10)
+
+
+def test_a_list_that_goes_in_circles_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits(monkeypatch, MAX_PAGES=20)
+    cursors = iter(range(10**6))
+
+    def pages(handler: BaseHTTPRequestHandler) -> None:
+        send(handler, b'{"sessions":[],"next":"%d"}' % next(cursors))
+
+    with serve(pages) as url, Client(url) as client:
+        assert client.sessions(10) == []
+    page = b'{"sessions":[],"next":"same"}'
+    with serve(lambda handler: send(handler, page)) as url, Client(url) as client, pytest.raises(MalformedError):
+        client.sessions(10)
+
+
+@pytest.mark.parametrize(
+    "base",
+    ["", "provider", "ftp://x", "file:///etc/passwd", "http://", "http://a:b@host", "http://host/?x=1", "http://h/#f"],
+)
+def test_addresses_that_are_none_are_refused(base: str) -> None:
+    with pytest.raises(PolicyError):
+        Client(base)
+
+
+def test_evidence_for_gigabytes_of_tokens_is_refused(auditor: Auditor) -> None:
+    """A count is no allocation: what is not there is not read."""
+    from verifiable.evidence import MAX_TOKENS
+
+    made = honest(1)
+    evidence = made.evidence()
+    part = evidence.turns[0]
+    assert part.tokens is not None
+    for count in (MAX_TOKENS, 2**31):
+        lying = replace(evidence, turns=(replace(part, tokens=replace(part.tokens, count=count)),))
+        provider = Provider([made])
+        data = lying.encode()
+        provider.change = functools.partial(lambda data, path, body: data if "evidence" in path else body, data)
+        with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+            verdicts, _ = audit_provider(auditor, client, 1, seed)
+        assert verdicts[0].code == "malformed"
