@@ -12,7 +12,12 @@ class Report {
   make(name, step, detail) {
     try {
       const result = step();
-      this.steps.push({ about: this.about, name, passed: true, detail: typeof detail === "function" ? detail(result) : detail });
+      this.steps.push({
+        about: this.about,
+        name,
+        passed: true,
+        detail: typeof detail === "function" ? detail(result) : detail,
+      });
       return result;
     } catch (error) {
       if (!(error instanceof Failure)) throw error;

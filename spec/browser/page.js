@@ -137,7 +137,13 @@ async function check({ receipt, evidence, trusted, text }) {
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     if (report.steps.at(-1)?.failure !== error) {
-      report.steps.push({ about: report.about, name: "The rest", passed: false, detail: error.message, failure: error });
+      report.steps.push({
+        about: report.about,
+        name: "The rest",
+        passed: false,
+        detail: error.message,
+        failure: error,
+      });
     }
     found.failure = error;
   }

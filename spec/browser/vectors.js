@@ -48,6 +48,15 @@ const OPERATIONS = {
   },
   derivation(entry) {
     const secret = entry.secret && fromHex(entry.secret);
+    const lot = (kind, rest) =>
+      sha256(concat(utf8(`verifiable-inference/v1/challenge/${kind}\n`), fromHex(entry.seed), rest));
+    const drawn = (items, lotOf) => items.sort((a, b) => compare(lotOf(a), lotOf(b))).slice(0, entry.count);
+    if (entry.what === "drawn-sessions") return drawn(entry.sessions, (session) => lot("session", fromHex(session)));
+    if (entry.what === "drawn-turns") {
+      const turns = Array.from({ length: entry.turns }, (_, turn) => turn);
+      const chosen = drawn(turns, (turn) => lot("turn", concat(fromHex(entry.session), bigEndian(turn, 4))));
+      return chosen.sort((a, b) => a - b);
+    }
     const digests = {
       "turn-secret": () => hmacSha256(secret, concat(utf8("turn"), bigEndian(entry.turn, 4))),
       salt: () => hmacSha256(secret, bigEndian(entry.seq, 8)).subarray(0, 16),

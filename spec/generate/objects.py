@@ -28,7 +28,8 @@ def derivation() -> VectorFile:
     file = VectorFile(
         "derivation",
         "what: turn-secret (of the session's secret and a turn), salt (of a turn's or session's secret and a sequence "
-        "number), prompt-digest, stop-digest, tokens-digest (ids, sources, first of a step) or sampling-key.",
+        "number), prompt-digest, stop-digest, tokens-digest (ids, sources, first of a step), sampling-key, or "
+        "drawn-sessions and drawn-turns (by lottery from a seed; sessions lowest lot first, turns ascending).",
     )
     secret = digest("a session's secret")
     for turn in (0, 1, 2**32 - 1):
@@ -55,6 +56,23 @@ def derivation() -> VectorFile:
             nonce=nonce.hex(),
             request_digest=digest("request").hex(),
             turn=turn,
+        )
+    seed, sessions = digest("seed"), [digest(f"session {number}")[:16] for number in range(6)]
+    for count in (0, 1, 3, 9):
+        file.add(
+            f"{count} of 6 sessions",
+            what="drawn-sessions",
+            seed=seed.hex(),
+            sessions=[session.hex() for session in sessions],
+            count=count,
+        )
+        file.add(
+            f"{count} of 7 turns",
+            what="drawn-turns",
+            seed=seed.hex(),
+            session=sessions[0].hex(),
+            turns=7,
+            count=count,
         )
     return file
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from verifiable import cose, encoding, merkle, records
+from verifiable.challenge import draw_sessions, draw_turns
 from verifiable.checkpoint import open_checkpoint
 from verifiable.checks import OpenedSession, check_evidence, check_receipt
 from verifiable.errors import MalformedError, PolicyError, VerificationError
@@ -127,6 +128,12 @@ def derivation(case: Case) -> Any:
     if what == "tokens-digest":
         sources = [records.Source(source) for source in case["sources"]]
         return records.tokens_digest(case["ids"], sources, case["fresh"]).hex()
+    if what == "drawn-sessions":
+        sessions = [bytes.fromhex(session) for session in case["sessions"]]
+        return [session.hex() for session in draw_sessions(bytes.fromhex(case["seed"]), sessions, case["count"])]
+    if what == "drawn-turns":
+        session = bytes.fromhex(case["session"])
+        return draw_turns(bytes.fromhex(case["seed"]), session, case["turns"], case["count"])
     return sampling_key(bytes.fromhex(case["nonce"]), bytes.fromhex(case["request_digest"]), case["turn"]).hex()
 
 
