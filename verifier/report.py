@@ -1,12 +1,11 @@
 """The report for people: one HTML file that needs no network, no script and no other file.
 
-Everything that a provider could have written goes through `escape`; the page forbids itself to load anything.
+Everything that a provider could have written goes through `safe`; the page forbids itself to load anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 from pathlib import Path
 from string import Template
 
@@ -14,7 +13,7 @@ from verifiable.verdict import Check, Status, Verdict
 from verifier.meaning import meaning
 from verifier.outcome import SHARE, Outcome
 from verifier.show import moment, place, short
-from verifier.strip import cell, describe, legend, strip
+from verifier.strip import cell, describe, legend, safe, strip
 
 MOST_STRIPS = 60
 MOST_ALSO = 20
@@ -28,14 +27,14 @@ def render(outcome: Outcome) -> str:
     template = Template((Path(__file__).parent / "report.html").read_text(encoding="utf-8"))
     headline, lead = _banner(outcome)
     return template.substitute(
-        title=escape(f"Audit: {headline}"),
+        title=safe(f"Audit: {headline}"),
         mood=_MOODS.get(outcome.status, "open"),
-        headline=escape(headline),
+        headline=safe(headline),
         lead=lead,
         about=_about(outcome),
         failures=_failures(outcome),
         checked=_checked(outcome),
-        unchecked=_items(map(escape, outcome.limits())) or "<p>Nothing is known to be left out.</p>",
+        unchecked=_items(map(safe, outcome.limits())) or "<p>Nothing is known to be left out.</p>",
         sessions=_sessions(outcome),
         strips=_strips(outcome),
         checks=_checks(outcome),
@@ -57,23 +56,23 @@ def _banner(outcome: Outcome) -> tuple[str, str]:
                 f" A provider that cheats in one session of {round(1 / SHARE)} would have been caught with "
                 f"probability {outcome.draw.chance:.0%}."
             )
-        return "Verified, exactly", f"<p>{escape(text)}</p>"
+        return "Verified, exactly", f"<p>{safe(text)}</p>"
     worst = outcome.worst
     if worst is None:
         return "Inconclusive", "<p>There was no session to audit, so nothing was shown.</p>"
     if outcome.status is Status.FAILED:
         failed = outcome.count(Status.FAILED)
         head = f"{failed} of {_count(total)} failed." if total > 1 else ""
-        return "Failed", f"<p>{escape(meaning(worst.code).means)} {escape(head)}</p>"
+        return "Failed", f"<p>{safe(meaning(worst.code).means)} {safe(head)}</p>"
     text = f"{meaning(worst.code).means} This is no pass, and no proof against the provider either."
-    return "Inconclusive", f"<p>{escape(text)}</p>"
+    return "Inconclusive", f"<p>{safe(text)}</p>"
 
 
 def _about(outcome: Outcome) -> str:
     known = next((verdict.details for verdict in outcome.verdicts if verdict.details.get("provider")), {})
-    parts = [f"Audited: <code>{escape(outcome.source)}</code>"]
+    parts = [f"Audited: <code>{safe(outcome.source)}</code>"]
     if known:
-        parts.append(f"provider {escape(str(known['provider']))}, model <code>{escape(known['model']['file'])}</code>")
+        parts.append(f"provider {safe(str(known['provider']))}, model <code>{safe(known['model']['file'])}</code>")
     if outcome.started:
         parts.append(f"{moment(outcome.started)}, in {outcome.seconds:.0f} s")
     return " · ".join(parts)
@@ -96,14 +95,14 @@ def _failures(outcome: Outcome) -> str:
             ("What it does not prove", words.not_proven),
             ("Note", verdict.hint),
         ]
-        listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows if text)
+        listed = "".join(f"<dt>{safe(name)}</dt><dd>{safe(text)}</dd>" for name, text in rows if text)
         if verdict.guess:
-            listed += f'<dt>A guess</dt><dd class="guess">{escape(verdict.guess)}</dd>'
+            listed += f'<dt>A guess</dt><dd class="guess">{safe(verdict.guess)}</dd>'
         if len(group) > 1:
             others = "; ".join(place(other) for other in group[1 : 1 + MOST_ALSO])
             more = f"; and {len(group) - 1 - MOST_ALSO} more" if len(group) > 1 + MOST_ALSO else ""
-            listed += f"<dt>The same in</dt><dd>{escape(others + more)}</dd>"
-        title = f"{_word(verdict)} <code>{escape(str(verdict.code))}</code>: {escape(verdict.summary)}"
+            listed += f"<dt>The same in</dt><dd>{safe(others + more)}</dd>"
+        title = f"{_word(verdict)} <code>{safe(str(verdict.code))}</code>: {safe(verdict.summary)}"
         parts.append(f'<div class="card" style="margin-bottom:1rem"><h3>{title}</h3><dl>{listed}</dl></div>')
     return "".join(parts) + "</section>"
 
@@ -123,7 +122,7 @@ def _checked(outcome: Outcome) -> str:
         ]
     if not compared:
         items.append("no token was recomputed")
-    return _items(map(escape, items))
+    return _items(map(safe, items))
 
 
 def _sessions(outcome: Outcome) -> str:
@@ -132,13 +131,13 @@ def _sessions(outcome: Outcome) -> str:
         facts = verdict.details
         found = "all tokens agree"
         if verdict.code:
-            found = f"<code>{escape(verdict.code)}</code> {escape(place(verdict, False))}"
+            found = f"<code>{safe(verdict.code)}</code> {safe(place(verdict, False))}"
         opened = moment(facts["opened"]) if "opened" in facts else ""
-        name, whole = escape(short(verdict.session)), escape(verdict.session or "")
+        name, whole = safe(short(verdict.session)), safe(verdict.session or "")
         rows.append(
             f'<tr><th scope="row"><code class="id" title="{whole}">{name}</code></th>'
             f"<td>{_word(verdict)}</td><td>{found}</td>"
-            f'<td class="n">{escape(str(facts.get("session_turns", "")))}</td>'
+            f'<td class="n">{safe(str(facts.get("session_turns", "")))}</td>'
             f'<td class="n">{verdict.tokens_checked:,} of {verdict.tokens_total:,}</td><td class="t">{opened}</td></tr>'
         )
     heads = (("Session", ""), ("Verdict", ""), ("Finding", ""), ("Turns", "n"), ("Tokens", "n"), ("Opened", ""))
@@ -170,7 +169,7 @@ def _strips(outcome: Outcome) -> str:
         kinds |= {cell(mark, differences[i] if i < len(differences) else None) for i, mark in enumerate(marks)}
         title = f"Session {short(verdict.session)}, turn {turn['turn']}"
         note = f"prompt of {turn['prompt_tokens']} tokens, {describe(turn, first)}"
-        parts.append(f"<h3>{escape(title)}</h3><p class='about'>{escape(note)}</p>{strip(turn, first)}")
+        parts.append(f"<h3>{safe(title)}</h3><p class='about'>{safe(note)}</p>{strip(turn, first)}")
     if len(turns) > MOST_STRIPS:
         parts.append(f"<p>… and {len(turns) - MOST_STRIPS} more turns, all in the JSON.</p>")
     return legend(kinds) + "".join(parts)
@@ -195,7 +194,7 @@ def _checks(outcome: Outcome) -> str:
         if len({check.detail for check in checks}) > 1:
             count += ", for example"
         mark = f'<span class="word {kind}">{word}</span>'
-        rows.append(f"<li>{mark} <strong>{escape(name)}</strong>{count}: {escape(worst.detail)}</li>")
+        rows.append(f"<li>{mark} <strong>{safe(name)}</strong>{count}: {safe(worst.detail)}</li>")
     return f"<ul>{''.join(rows)}</ul>"
 
 
@@ -215,8 +214,8 @@ def _repeat(outcome: Outcome) -> str:
         ]
     rows += [("Trusted key", key) for key in outcome.trusted]
     rows += [("Evidence kept", path) for path in outcome.saved]
-    listed = "".join(f"<dt>{escape(name)}</dt><dd><code>{escape(text)}</code></dd>" for name, text in rows if text)
-    return f"<pre>{escape(outcome.command)}</pre><dl>{listed}</dl>"
+    listed = "".join(f"<dt>{safe(name)}</dt><dd><code>{safe(text)}</code></dd>" for name, text in rows if text)
+    return f"<pre>{safe(outcome.command)}</pre><dl>{listed}</dl>"
 
 
 def _footer() -> str:

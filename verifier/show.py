@@ -84,8 +84,7 @@ def failure(verdict: Verdict) -> list[str]:
     failed = verdict.status is Status.FAILED
     word = colour("FAILED", _RED) if failed else colour("INCONCLUSIVE", _YELLOW)
     told = meaning(verdict.code)
-    where = f"  {place(verdict)}" if place(verdict) else ""
-    lines = [f"{word}  {verdict.code}{where}", f"  {verdict.summary}"]
+    lines = [f"{word}  " + printable(f"{verdict.code}  {place(verdict)}".strip()), f"  {verdict.summary}"]
     lines += _field("expected", verdict.expected) + _field("found", verdict.found)
     lines += _field("means", told.means) + _field("does not prove", told.not_proven)
     lines += _field("note", verdict.hint) + _field("a guess", verdict.guess)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from verifiable.cli import printable
 from verifier.marks import DIFFERS, NOT_SAMPLED, SUSPECT, UNCHECKED
 
 MOST_CELLS = 4000
@@ -29,6 +30,11 @@ LEGEND = (
 )
 
 
+def safe(text: str) -> str:
+    """Text for an HTML page: nothing in it is markup, and no character steers a terminal or turns the writing round."""
+    return escape(printable(text))
+
+
 def cell(mark: str, difference: float | None) -> str:
     """The class of a token's cell; "" for a token whose every bit agrees."""
     if mark != DIFFERS:
@@ -49,7 +55,7 @@ def strip(turn: Mapping[str, Any], first: int | None) -> str:
             kind = f"{kind} f".strip()
         title = f' title="token {index}: difference {difference:.4g}"' if kind and difference else ""
         cells.append(f'<i class="{kind}"{title}></i>' if kind else "<i></i>")
-    return f'<div class="strip" role="img" aria-label="{escape(describe(turn, first))}">{"".join(cells)}</div>'
+    return f'<div class="strip" role="img" aria-label="{safe(describe(turn, first))}">{"".join(cells)}</div>'
 
 
 def describe(turn: Mapping[str, Any], first: int | None) -> str:
@@ -71,7 +77,7 @@ def describe(turn: Mapping[str, Any], first: int | None) -> str:
 def legend(kinds: set[str]) -> str:
     """The meaning of the colours that occur."""
     shown = [
-        f'<span><span class="strip"><i class="{kind}"></i></span>{escape(words)}</span>'
+        f'<span><span class="strip"><i class="{kind}"></i></span>{safe(words)}</span>'
         for kind, words in LEGEND
         if kind in kinds
     ]
