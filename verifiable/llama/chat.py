@@ -1,25 +1,26 @@
 """From chat messages to the prompt's token ids, so that nothing a person writes can become a control token.
 
 A chat template mixes control tokens and people's text into one string, and a tokenizer that reads control tokens in
-it also reads those that people wrote. So the template is rendered twice: once with the messages as they are, once
-with a private mark before every character of their text. Where both agree but for the marks, the origin of every
-character is known, and control tokens are read only where the template wrote them.
+it also reads those that people wrote. So the template is rendered three times: with the messages as they are; with
+private marks around every character of their text; and with filler instead of their text. Where the first two agree
+but for the marks, the origin of every character is known, and control tokens are read only where the template wrote
+them. They have to be those of the third rendering.
 
 A template that looks into a text (does it start with `<think>`?) may render marked text differently. Then fewer
-characters are marked, and a third rendering, in which people's text is replaced by filler, has to give the very same
-control tokens; if it does not, the request is refused.
+characters are marked, and in the end the request is refused.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from verifiable.errors import PolicyError
 from verifiable.llama.control import ControlTokens
-from verifiable.llama.messages import Transform, checked, rewritten, unused_mark
+from verifiable.llama.messages import Transform, checked, rewritten, unused_marks
 from verifiable.llama.model import Model
 from verifiable.llama.template import Template
 
@@ -73,7 +74,7 @@ class ChatTemplate:
                 token cannot be told.
         """
         conversation, functions = checked(messages, tools)
-        mark = unused_mark((conversation, functions), self._template.source)
+        marks = Marks(*unused_marks((conversation, functions), self._template.source))
         text = self._template.render(conversation, functions, now)
 
         def render(transform: Transform) -> str | None:
@@ -86,37 +87,38 @@ class ChatTemplate:
             except PolicyError:
                 return None  # the template stumbles over the marks
 
-        foreign = self._origins(text, mark, render)
+        foreign = self._origins(text, marks, render)
         ids = self._control.tokenize(text, foreign)
         model = self._model
         if model.adds_bos and model.bos is not None and ids[:1] != [model.bos]:
             ids.insert(0, model.bos)
         return ids
 
-    def _origins(self, text: str, mark: str, render: Callable[[Transform], str | None]) -> bytearray:
-        marked = _unescaped(render(_marker(mark, _everything)), mark)
-        if marked.replace(mark, "") == text:
-            return _origins(marked, mark)
-        # What is marked, and what is replaced by filler for the comparison of control tokens.
-        for chosen, replaced in (
-            (self._all_but_constants, self._all_but_constants),
-            (self._control_text, self._control_text),
-            (self._all_but_any_constants, _everything),
-        ):
-            marked = _unescaped(render(_marker(mark, chosen)), mark)
-            if marked.replace(mark, "") != text:
+    def _origins(self, text: str, marks: Marks, render: Callable[[Transform], str | None]) -> bytearray:
+        neutral = self._written(render(_filler(_everything)))
+        similar: list[int] | None = None
+        for chosen in (_everything, self._all_but_constants, self._control_text, self._all_but_any_constants):
+            plain, origins = marks.read(render(marks.around(chosen)))
+            if plain != text:
                 continue
-            origins = _origins(marked, mark)
-            neutral = render(_filler(replaced))
-            if neutral is not None and self._control.ids(text, origins) == self._control.ids(
-                neutral, bytearray(len(neutral))
-            ):
+            found = self._control.ids(text, origins)
+            if found == neutral:
                 return origins
+            # The template may write other control tokens because of a constant in the text: then filler leaves those.
+            # Not in the last round, in which constants that are control tokens have no marks.
+            if chosen != self._all_but_any_constants:
+                similar = similar or self._written(render(_filler(self._all_but_constants)))
+                if found == similar:
+                    return origins
         raise PolicyError(
             "the chat template treats this text so that control tokens in it cannot be told from the template's own",
             hint="Rephrase the message, or leave out what looks like a control token",
             parameter="messages",
         )
+
+    def _written(self, neutral: str | None) -> list[int] | None:
+        """The control tokens in a prompt without people's text: all of them the template's."""
+        return None if neutral is None else self._control.ids(neutral, bytearray(len(neutral)))
 
     def _all_but_any_constants(self, text: str) -> bytearray:
         """Marks for all characters except those of strings that the template compares with or splits at."""
@@ -146,27 +148,51 @@ def _everything(text: str) -> bytearray:
     return bytearray(b"\1" * len(text))
 
 
-def _unescaped(marked: str | None, mark: str) -> str:
-    """The rendering with marks as they are, where a template wrote them as JSON escapes."""
-    return "" if marked is None else marked.replace(json.dumps(mark)[1:-1], mark)
+class Marks:
+    """A pair of characters that stand around each character of foreign text. A template that cuts text apart or takes
+    some out may leave single ones; only a character between both is foreign."""
 
+    def __init__(self, opening: str, closing: str) -> None:
+        self._open, self._close = opening, closing
+        self._escapes = [(json.dumps(mark)[1:-1], mark) for mark in (opening, closing)]
+        self._pattern = re.compile(f"{opening}([^{opening}{closing}]){closing}|[{opening}{closing}]")
 
-def _marker(mark: str, choose: Callable[[str], bytearray]) -> Transform:
-    """Put *mark* before each chosen character, except in white space at the ends, which templates trim."""
+    def around(self, choose: Callable[[str], bytearray]) -> Transform:
+        """Mark each chosen character, except white space at the ends, which templates trim."""
 
-    def transform(text: str) -> str:
-        core = text.strip()
-        if not core:
-            return text
-        start = text.index(core)
-        chosen = choose(text)[start : start + len(core)]
-        if all(chosen):
-            body = mark + mark.join(core)
-        else:
-            body = "".join(mark + c if flag else c for c, flag in zip(core, chosen, strict=True))
-        return text[:start] + body + text[start + len(core) :]
+        def transform(text: str) -> str:
+            core = text.strip()
+            if not core:
+                return text
+            start = text.index(core)
+            chosen = choose(text)[start : start + len(core)]
+            if all(chosen):
+                body = self._open + f"{self._close}{self._open}".join(core) + self._close
+            else:
+                pairs = zip(core, chosen, strict=True)
+                body = "".join(f"{self._open}{c}{self._close}" if flag else c for c, flag in pairs)
+            return text[:start] + body + text[start + len(core) :]
 
-    return transform
+        return transform
+
+    def read(self, marked: str | None) -> tuple[str | None, bytearray]:
+        """A rendering without its marks, and one byte for each character of it: 1 where it is foreign."""
+        if marked is None:
+            return None, bytearray()
+        for escape, mark in self._escapes:  # some templates write JSON in pure ASCII
+            marked = marked.replace(escape, mark)
+        parts: list[str] = []
+        origins = bytearray()
+        at = 0
+        for match in self._pattern.finditer(marked):
+            between = marked[at : match.start()]
+            foreign = match.group(1) or ""
+            parts += (between, foreign)
+            origins += bytes(len(between)) + b"\1" * len(foreign)
+            at = match.end()
+        parts.append(marked[at:])
+        origins += bytes(len(marked) - at)
+        return "".join(parts), origins
 
 
 def _filler(choose: Callable[[str], bytearray]) -> Transform:
@@ -174,6 +200,8 @@ def _filler(choose: Callable[[str], bytearray]) -> Transform:
     can join what was apart."""
 
     def transform(text: str) -> str:
+        if not text.strip():
+            return text  # templates ask whether there is a text
         runs: list[str] = []
         before = 1
         for character, flag in zip(text, choose(text), strict=True):
@@ -187,17 +215,6 @@ def _filler(choose: Callable[[str], bytearray]) -> Transform:
         return _FILLER + _FILLER.join(runs) + _FILLER
 
     return transform
-
-
-def _origins(marked: str, mark: str) -> bytearray:
-    """One byte for each character of the text without marks: 1 where a mark stood before it."""
-    parts: Iterable[str] = marked.split(mark)
-    iterator = iter(parts)
-    origins = bytearray(len(next(iterator)))
-    for part in iterator:
-        if part:
-            origins += b"\1" + bytes(len(part) - 1)
-    return origins
 
 
 def _token_text(model: Model, token: int | None) -> str:

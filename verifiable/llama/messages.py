@@ -104,10 +104,10 @@ def rewritten(value: Any, transform: Transform, names: frozenset[str]) -> Any:
     return value
 
 
-def unused_mark(values: Any, source: str) -> str:
-    """A character for marking that appears neither in *values* nor in *source*."""
+def unused_marks(values: Any, source: str) -> tuple[str, str]:
+    """Two characters for marking that appear neither in *values* nor in *source*."""
     text = json.dumps(values, ensure_ascii=False) + json.dumps(values) + source
-    for mark in _MARKS:
-        if mark not in text:
-            return mark
-    raise PolicyError("the messages hold all 64 hexagrams of the Yijing at once", parameter="messages")
+    free = [mark for mark in _MARKS if mark not in text and json.dumps(mark)[1:-1] not in text]
+    if len(free) < 2:
+        raise PolicyError("the messages hold all 64 hexagrams of the Yijing at once", parameter="messages")
+    return free[0], free[1]
