@@ -6,6 +6,7 @@ what the list promised.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,8 +22,10 @@ from verifiable.verdict import Status, Verdict
 from verifier.calibration import Calibration
 from verifier.client import Client, Listed
 from verifier.fault import Fault
+from verifier.frauds import SELF_PROVING, of_token
 from verifier.outcome import Draw
 from verifier.reexecute import Reexecutor
+from verifier.remember import Contradiction, Memory, check_growth, check_log
 from verifier.session import audit
 
 MAX_SESSIONS = 100_000
@@ -43,6 +46,7 @@ class Auditor:
     keep_all: bool = False
     saved: list[str] = field(default_factory=list)
     calibration: Calibration | None = None
+    memory: Memory | None = None
 
     def keep(self, name: str, data: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +73,11 @@ def audit_session(
         data = client.evidence(session, "tokens", turns, size)
         if listed is not None:
             check_promise(Evidence.parse(data), auditor.trust, listed)
+        if auditor.memory is not None:
+            check_growth(auditor.memory, client, Evidence.parse(data), auditor.trust, newest=listed is not None)
     except VerifiableError as error:
+        if isinstance(error, Contradiction) and error.fraud is not None:
+            auditor.keep(f"{session.hex()[:12]}.fraud", error.fraud.encode())
         return Fault.of(error).verdict(session=session.hex())
 
     def fetch_full(turn: int) -> bytes:
@@ -89,9 +97,19 @@ def audit_session(
         # With all records when they were needed: those show the difference by themselves.
         name = session.hex()[:12]
         auditor.keep(f"{name}.evidence", data)
+        if verdict.code in SELF_PROVING and verdict.turn is not None and verdict.token is not None:
+            keep_fraud(auditor, fetch_full, name, verdict.turn, verdict.token)
         for turn, records in full.items():
             auditor.keep(f"{name}-turn{turn}-full.evidence", records)
     return replace(verdict, session=verdict.session or session.hex())
+
+
+def keep_fraud(auditor: Auditor, fetch_full: Callable[[int], bytes], name: str, turn: int, token: int) -> None:
+    """Write the file that proves a departing token; nothing where the provider does not show its record."""
+    with contextlib.suppress(VerifiableError):
+        made = of_token(Evidence.parse(fetch_full(turn)), auditor.trust, turn, token)
+        if made is not None:
+            auditor.keep(f"{name}.fraud", made.encode())
 
 
 def check_promise(evidence: Evidence, trust: Sequence[PublicKey], listed: Listed) -> None:
@@ -133,6 +151,13 @@ def audit_provider(
         VerificationError: the list cannot be had (`unreachable`).
         MalformedError: the list is not well formed.
     """
+    if auditor.memory is not None:
+        try:
+            check_log(auditor.memory, client)
+        except Contradiction as error:
+            if error.fraud is not None:
+                auditor.keep("log.fraud", error.fraud.encode())
+            raise
     listed = {entry.session: entry for entry in client.sessions(MAX_SESSIONS)}
     drawn_with = seed()
     chosen = draw_sessions(drawn_with, listed, count)

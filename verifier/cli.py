@@ -25,10 +25,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def verify(
-    receipt: Annotated[Path, typer.Argument(help="The receipt that came with an answer.")],
     trust: Trust,
+    receipt: Annotated[Path | None, typer.Argument(help="The receipt that came with an answer.")] = None,
     evidence: Annotated[Path | None, typer.Option(help="Evidence of the same session.")] = None,
     text: Annotated[Path | None, typer.Option(help="The answer exactly as it was received, in a file.")] = None,
+    fraud: Annotated[Path | None, typer.Option(help="Instead of a receipt: a file that claims to prove fraud.")] = None,
     as_json: Json = False,
 ) -> int:
     """Check a receipt offline: who said what, and that nothing was changed since."""
@@ -38,6 +39,16 @@ def verify(
     from verifier.offline import as_committed, verify_with_evidence
 
     keys = files.read_trust(trust)
+    if fraud is not None:
+        if receipt is not None or evidence is not None or text is not None:
+            raise PolicyError("--fraud stands alone", expected="a fraud file or a receipt", found="both")
+        from verifier import frauds
+
+        proven = frauds.verify(files.read_bytes(fraud), keys)
+        print(json.dumps(proven.to_json(), indent=2)) if as_json else show.say(show.failure(proven))
+        return proven.exit_code
+    if receipt is None:
+        raise PolicyError("nothing to verify", expected="a receipt, or --fraud FILE", found="neither")
     parsed = files.read_receipt(receipt)
     shown = None if evidence is None else Evidence.load(evidence)
     answer = None if text is None else as_committed(parsed, keys, files.read_text(text))
@@ -69,6 +80,9 @@ def audit(
         Path | None,
         typer.Option(help="What `verifiable calibrate` wrote, for machines whose numerics differ."),
     ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder in which the auditor remembers what a provider has shown it.")
+    ] = None,
     as_json: Json = False,
     html: Annotated[Path | None, typer.Option(help="Write a report for people, in one file.")] = None,
     save: Annotated[Path | None, typer.Option(help="Keep all evidence in this folder.")] = None,
@@ -96,6 +110,7 @@ def audit(
         keep_all=save is not None,
         calibration=None if calibration is None else Calibration.load(calibration),
         calibration_name=str(calibration),
+        state=state,
     )
     outcome = carry_out(plan)
     if html is not None:

@@ -36,6 +36,7 @@ TOTAL_SECONDS = 300.0
 """A whole answer: a provider that sends a byte every few seconds does not hold an auditor for ever."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
+_HASH = re.compile(r"[0-9a-f]{64}")
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -125,6 +126,18 @@ class Client:
             query["size"] = str(size)
         return self._get(f"/v1/sessions/{session.hex()}/evidence", MAX_EVIDENCE, query)
 
+    def checkpoint(self) -> bytes:
+        """The log's newest checkpoint, a signed note; not checked here."""
+        return self._get("/log/checkpoint", MAX_RECEIPT)
+
+    def consistency(self, old: int, new: int) -> list[bytes]:
+        """The hashes that say that the log of size `new` extends that of size `old`. Raises MalformedError."""
+        page = _object(self._get("/v1/log/consistency", MAX_RECEIPT, {"old": str(old), "new": str(new)}))
+        path = page.get("path")
+        if not isinstance(path, list) or len(path) > 128 or not all(_is_hash(item) for item in path):
+            raise MalformedError("consistency proof", expected="at most 128 hashes", found=str(path)[:80])
+        return [bytes.fromhex(item) for item in path]
+
     def close(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._runner.run(self._http.aclose())
@@ -203,6 +216,10 @@ def _unreachable(what: str, expected: str, found: str) -> VerificationError:
         found=found,
         hint="Nothing is proven by this, but evidence that is not given counts against a provider.",
     )
+
+
+def _is_hash(value: object) -> bool:
+    return isinstance(value, str) and _HASH.fullmatch(value) is not None
 
 
 def _object(data: bytes) -> Mapping[str, Any]:

@@ -64,6 +64,11 @@ def read_target(path: Path) -> Receipt | Evidence:
     )
 
 
+def read_bytes(path: Path, most: int = MAX_TEXT) -> bytes:
+    """A file's bytes. Raises OSError, or MalformedError when there are more than `most`."""
+    return _read(path, most)
+
+
 def read_text(path: Path) -> str:
     """An answer's text. Raises MalformedError when it is not UTF-8."""
     try:

@@ -73,6 +73,9 @@ MEANINGS = {
         "The provider signed two versions of the same conversation. That is fraud by itself.",
         "It does not show which version is the true one.",
     ),
+    "missing-from-log": Meaning(
+        "The provider signed a conversation and kept it out of its public log.", "It does not show why."
+    ),
     "list-differs": Meaning("The provider's public list promises other records than it hands out.", _OWN_RECORDS),
     "sequence-broken": Meaning("Records were removed, reordered or taken from elsewhere.", _OWN_RECORDS),
     "counts-differ": Meaning("The numbers that are billed do not add up with the records.", _OWN_RECORDS),

@@ -28,6 +28,7 @@ from verifier.offline import as_committed
 from verifier.outcome import Draw, Outcome
 from verifier.progress import Bars
 from verifier.reexecute import Worker
+from verifier.remember import Memory
 from verifier.session import audit
 from verifier.tolerant import settle
 
@@ -51,6 +52,7 @@ class Plan:
     keep_all: bool
     calibration: Calibration | None = None
     calibration_name: str = ""
+    state: Path | None = None
 
     @property
     def is_url(self) -> bool:
@@ -86,6 +88,8 @@ def carry_out(plan: Plan) -> Outcome:
         bars = stack.enter_context(Bars()) if sys.stderr.isatty() else None
         worker = stack.enter_context(Worker(plan.model, threads=plan.threads, progress=bars))
         auditor = Auditor(worker, plan.trust, plan.folder, plan.keep_all, calibration=plan.calibration)
+        if plan.state is not None:
+            auditor.memory = Memory(plan.state, plan.trust)
         draw: Draw | None = None
         seed: bytes | None = None
         if isinstance(target, Evidence):

@@ -1,0 +1,273 @@
+"""Fraud files prove what they say to anyone, prove nothing else, and are smaller than the evidence they come from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, made_up, manifest, recording
+from verifiable import records
+from verifiable.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.errors import MalformedError, VerifiableError, VerificationError
+from verifiable.evidence import Kind as EvidenceKind
+from verifiable.fraud import MERGE_DELAY, Fraud, Kind, narrowed
+from verifiable.head import Head
+from verifiable.keys import PrivateKey
+from verifiable.logits import Entries
+from verifiable.merkle import Tree, leaf_hash
+from verifiable.sampling import choose
+from verifiable.verdict import Status
+from verifier import frauds
+from verifier.remember import Contradiction, Memory, check_growth, check_log
+
+LOG = PrivateKey.generate("acme/log", b"l" * 32)
+
+
+def stated(**changes: Any) -> bytes:
+    return manifest(log=LOG.public, **changes).sign(PROVIDER)
+
+
+def head(size: int = 5, root: bytes = b"r" * 32, session: bytes = b"\x07" * 16, time: int = TIME) -> bytes:
+    return Head(session, size, root, manifest(log=LOG.public).digest(), time).sign(SESSION)
+
+
+def note(size: int = 5, root: bytes = b"r" * 32) -> bytes:
+    return sign_checkpoint(Checkpoint("acme/log", size, root), LOG)
+
+
+def liar(turns: int = 2) -> Recording:
+    """A provider that replaced the fourth token of its first answer."""
+
+    def draw(entries: Entries, params: Any, key: bytes, position: int) -> int:
+        token = choose(entries, params, key, position)
+        if position != 10:
+            return token
+        return int(next(other for other in entries.ids if other != token))
+
+    made = Recording(draws=draw)
+    for _ in range(turns):
+        made.turn(ask(max_tokens=12), range(1, 8), made_up)
+    return made
+
+
+def logged(missing: bytes, later: int = MERGE_DELAY + 1, more: tuple[bytes, ...] = ()) -> Fraud:
+    entries = (*(head(session=bytes([at]) * 16, time=TIME + at) for at in range(1, 5)), *more)
+    entries = (*entries, head(session=b"\x63" * 16, time=TIME + later))
+    root = Tree.from_leaves(map(leaf_hash, entries)).root()
+    return Fraud(Kind.MISSING, (stated(),), (missing, note(len(entries), root)), entries=entries)
+
+
+def test_two_heads_prove_two_histories():
+    made = Fraud(Kind.TWO_HEADS, (stated(),), (head(), head(root=b"s" * 32)))
+    proven = Fraud.parse(made.encode()).verify(TRUST)
+    assert (proven.code, proven.session) == ("two-histories", b"\x07" * 16)
+    two = Fraud(Kind.TWO_HEADS, (stated(), stated(k=20)), made.signed)
+    assert two.verify(TRUST).code == "two-histories"
+
+
+@pytest.mark.parametrize("other", [head(), head(size=6, root=b"s" * 32), head(root=b"s" * 32, session=b"\x08" * 16)])
+def test_heads_that_do_not_contradict_each_other_prove_nothing(other):
+    with pytest.raises(VerificationError, match="contradict") as caught:
+        Fraud(Kind.TWO_HEADS, (stated(),), (head(), other)).verify(TRUST)
+    assert caught.value.code == "nothing-checked"
+
+
+def test_two_checkpoints_prove_two_histories_of_the_log():
+    made = Fraud(Kind.TWO_CHECKPOINTS, (stated(),), (note(), note(root=b"s" * 32)))
+    assert Fraud.parse(made.encode()).verify(TRUST).code == "two-histories"
+    with pytest.raises(VerificationError, match="contradict"):
+        replace(made, signed=(note(), note(6))).verify(TRUST)
+
+
+def test_a_token_is_contradicted_by_its_own_record():
+    evidence = liar().evidence(EvidenceKind.FULL)
+    made = frauds.of_token(evidence, TRUST, 0, 3)
+    assert made is not None
+    proven = Fraud.parse(made.encode()).verify(TRUST)
+    assert (proven.code, proven.turn, proven.position) == ("token-not-sampled", 0, 10)
+    assert len(made.opening.leaves) == 2
+    assert len(made.encode()) < len(evidence.encode()) / 4
+    with pytest.raises(VerificationError, match="follows"):
+        frauds.of_token(evidence, TRUST, 0, 2)
+    assert frauds.of_token(liar().evidence(EvidenceKind.TOKENS), TRUST, 0, 3) is None
+
+
+def test_a_narrowed_opening_gives_the_same_root():
+    made = recording(3, tokens=9)
+    for kind in (EvidenceKind.FULL, EvidenceKind.TOKENS):
+        opening = made.evidence(kind).opening
+        tree = made.log.tree
+        for keep in ({0}, {1, 2}, set(opening.leaves), {0, max(opening.leaves)}):
+            keep &= set(opening.leaves)
+            small = narrowed(opening, tree.size, keep)
+            small.check(tree.size, tree.root())
+            assert set(small.leaves) == keep
+
+
+def test_a_head_that_the_log_lacks_past_the_delay_is_fraud():
+    made = logged(head())
+    assert Fraud.parse(made.encode()).verify(TRUST).code == "missing-from-log"
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (logged(head(), later=MERGE_DELAY - 1), "about to take it in"),
+        (logged(head(), more=(head(),)), "has the head"),
+        (logged(head(), more=(head(size=9),)), "has the head"),
+        (replace(logged(head()), entries=logged(head()).entries[:-1]), "not the whole log"),
+        (replace(logged(head()), entries=logged(head()).entries[::-1]), "not the whole log"),
+    ],
+)
+def test_a_log_that_may_still_be_honest_proves_nothing(made, why):
+    with pytest.raises(VerificationError, match=why):
+        made.verify(TRUST)
+
+
+def all_kinds() -> list[Fraud]:
+    token = frauds.of_token(liar().evidence(EvidenceKind.FULL), TRUST, 0, 3)
+    assert token is not None
+    return [
+        Fraud(Kind.TWO_HEADS, (stated(),), (head(), head(root=b"s" * 32))),
+        Fraud(Kind.TWO_CHECKPOINTS, (stated(),), (note(), note(root=b"s" * 32))),
+        token,
+        logged(head()),
+    ]
+
+
+@pytest.mark.parametrize("made", all_kinds(), ids=lambda made: made.kind.name.lower())
+def test_every_changed_byte_is_noticed_and_no_stranger_is_accused(made: Fraud):
+    data = made.encode()
+    assert frauds.verify(data, TRUST).status is Status.FAILED
+    step = max(1, len(data) // 60)
+    for at in range(0, len(data), step):
+        changed = bytearray(data)
+        changed[at] ^= 1
+        verdict = frauds.verify(bytes(changed), TRUST)
+        assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "nothing-checked")
+    stranger = PrivateKey.generate("acme", b"q" * 32)
+    verdict = frauds.verify(data, [stranger.public])
+    assert (verdict.status, verdict.details["reason"]) == (Status.INCONCLUSIVE, "untrusted-key")
+
+
+def test_a_file_of_the_wrong_shape_is_malformed():
+    two = Fraud(Kind.TWO_HEADS, (stated(),), (head(), head(root=b"s" * 32)))
+    opened = recording().evidence().opening
+    for bad in (
+        replace(two, manifests=()),
+        replace(two, manifests=(stated(),) * 3),
+        replace(two, signed=(head(),)),
+        replace(two, opening=opened),
+        replace(two, entries=(head(),)),
+        replace(two, kind=Kind.TOKEN),
+        replace(two, kind=Kind.TWO_CHECKPOINTS, manifests=(stated(), stated())),
+    ):
+        with pytest.raises(MalformedError):
+            Fraud.parse(bad.encode())
+
+
+def test_what_the_auditor_saw_it_remembers_across_audits(tmp_path: Path):
+    assert Memory(tmp_path, TRUST).head(stated(), head()) is None
+    latest = Memory(tmp_path, TRUST).head(stated(), head(size=9, root=b"t" * 32))
+    assert latest is not None
+    assert latest.size == 5
+    with pytest.raises(Contradiction) as caught:
+        Memory(tmp_path, TRUST).head(stated(), head(root=b"s" * 32))
+    assert caught.value.code == "two-histories"
+    assert caught.value.fraud is not None
+    assert caught.value.fraud.verify(TRUST).code == "two-histories"
+
+
+def test_a_log_that_forks_or_shrinks_is_noticed(tmp_path: Path):
+    memory = Memory(tmp_path, TRUST)
+    assert memory.checkpoint(stated(), note()) is None
+    with pytest.raises(Contradiction) as caught:
+        memory.checkpoint(stated(), note(root=b"s" * 32))
+    assert caught.value.fraud is not None
+    assert caught.value.fraud.verify(TRUST).code == "two-histories"
+    with pytest.raises(Contradiction) as shrunk:
+        memory.checkpoint(stated(), note(4))
+    assert (shrunk.value.code, shrunk.value.fraud) == ("log-differs", None)
+
+
+def test_damaged_state_is_an_error_and_not_forgotten(tmp_path: Path):
+    memory = Memory(tmp_path, TRUST)
+    memory.head(stated(), head())
+    path = next(tmp_path.rglob("*.seen"))
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(MalformedError):
+        memory.head(stated(), head(size=6))
+
+
+class Provider:
+    """Answers an auditor's questions about one session and one log, truly or not."""
+
+    def __init__(self, made: Recording) -> None:
+        self.made = made
+        self.receipts = {made.log.size: made.receipt().encode()}
+        self.leaves = [leaf_hash(bytes([at])) for at in range(20)]
+        self.size = 10
+
+    def receipt(self, session: bytes, size: int | None = None) -> bytes:
+        return self.receipts[size or max(self.receipts)]
+
+    def manifest(self) -> bytes:
+        return stated()
+
+    def checkpoint(self) -> bytes:
+        return note(self.size, Tree.from_leaves(self.leaves[: self.size]).root())
+
+    def consistency(self, old: int, new: int) -> list[bytes]:
+        return list(Tree.from_leaves(self.leaves[:new]).consistency_proof(old, new))
+
+
+def test_a_session_that_grew_must_still_tell_what_it_told(tmp_path: Path):
+    memory: Any = Memory(tmp_path, TRUST)
+    made = recording(1)
+    client: Any = Provider(made)
+    check_growth(memory, client, made.evidence(), TRUST, newest=True)
+    old = made.log.size
+    made.turn(ask(max_tokens=5), range(1, 9), made_up)
+    client.receipts[made.log.size] = made.receipt().encode()
+    check_growth(memory, client, made.evidence(), TRUST, newest=True)
+    other = recording(1, body={"temperature": 0.1})  # the same session, told otherwise, and grown
+    other.turn(ask(max_tokens=5), range(1, 9), made_up)
+    other.turn(ask(max_tokens=5), range(1, 9), made_up)
+    with pytest.raises(VerifiableError) as caught:
+        check_growth(memory, client, other.evidence(), TRUST, newest=True)
+    assert getattr(caught.value, "code", "") == "two-histories"
+    shorter = recording(1)
+    assert shorter.log.size == old
+    with pytest.raises(Contradiction) as rolled:
+        check_growth(memory, client, shorter.evidence(), TRUST, newest=True)
+    assert rolled.value.code == "list-differs"
+
+
+def test_a_log_is_followed_by_consistency_proofs(tmp_path: Path):
+    memory = Memory(tmp_path, TRUST)
+    client: Any = Provider(recording())
+    assert check_log(memory, client) is not None
+    client.size = 15
+    found = check_log(memory, client)
+    assert found is not None
+    assert found.size == 15
+    client.leaves[3] = leaf_hash(b"rewritten")
+    client.size = 18
+    with pytest.raises(Contradiction) as caught:
+        check_log(memory, client)
+    assert caught.value.code == "bad-consistency-proof"
+
+
+def test_leaves_of_other_turns_do_not_pass_for_a_contradiction():
+    made = liar()
+    evidence = made.evidence(EvidenceKind.FULL)
+    leaves = [records.parse(data) for data in made.leaves]
+    turns = [leaf.seq for leaf in leaves if isinstance(leaf, records.Turn)]
+    wrong = narrowed(evidence.opening, made.log.size, {turns[1], turns[0] + 4})
+    with pytest.raises(MalformedError):
+        Fraud(Kind.TOKEN, (evidence.manifest,), (evidence.head,), wrong).verify(TRUST)
