@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from engine.api.app import make_app
-from engine.engine import DRAFTERS, Engine, EngineSettings
+from engine.drafting.choice import DRAFTERS
+from engine.engine import Engine, EngineSettings
 from engine.scheduler import SchedulerSettings
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.settings import RuntimeSettings

@@ -16,29 +16,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from engine.drafting import Drafter
-from engine.drafting.ngram import NgramDrafter
+from engine.drafting.choice import Drafting
 from engine.evidence import EvidenceReader
 from engine.generation import Answer, Generation, QueueSink, Sink, collect
 from engine.ledger import Ledger, LedgerSettings
 from engine.recorder import NoRecorder, Recorder
 from engine.scheduler import Scheduler, SchedulerSettings
+from engine.selfaudit import Finished, SelfAudit
 from engine.sessions import Sessions
 from verifiable import records
 from verifiable.errors import PolicyError, VerifiableError
 from verifiable.llama import library, probe_cache
 from verifiable.llama.context import Context
+from verifiable.llama.grammar import Grammar, to_gbnf
 from verifiable.llama.identity import identify
 from verifiable.llama.model import Model
 from verifiable.llama.probe import ProbeResult, probe
 from verifiable.llama.prompt import prompt_ids
 from verifiable.llama.runtime import describe
 from verifiable.llama.settings import RuntimeSettings
+from verifiable.logits import Ranked
 from verifiable.manifest import RAW_LOGITS, Manifest, verify_manifest
 from verifiable.request import CHAT, COMPLETION, Request, parse_body
-from verifiable.sampling import SamplingDefaults, sampling_key
+from verifiable.sampling import SamplingDefaults, SamplingParams, choose, sampling_key
 
-DRAFTERS: Mapping[str, Callable[[], Drafter] | None] = {"none": None, "ngram": NgramDrafter}
 NONCE_BYTES = 16
 _DAY = 86_400_000  # milliseconds
 
@@ -49,7 +50,8 @@ Progress = Callable[[str, int, int], None]
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineSettings:
     """`k` entries are committed for each token; probe results are kept in `cache`; a manifest is valid for
-    `validity_days` and renewed at start when half are gone.
+    `validity_days` and renewed at start when half are gone. `drafter` is one of `engine.drafting.choice.DRAFTERS`;
+    `draft_model` the GGUF of a draft model. `self_audit` is the share of turns that are computed again when idle.
     """
 
     runtime: RuntimeSettings = dataclasses.field(default_factory=RuntimeSettings)
@@ -57,6 +59,8 @@ class EngineSettings:
     k: int = 40
     defaults: SamplingDefaults = dataclasses.field(default_factory=SamplingDefaults)
     drafter: str = "none"
+    draft_model: Path | None = None
+    self_audit: float = 0.0
     name: str = "provider"
     validity_days: int = 90
     ledger: LedgerSettings = dataclasses.field(default_factory=LedgerSettings)
@@ -77,8 +81,9 @@ class Engine:
         progress: Progress | None = None,
     ) -> None:
         self.settings = settings or EngineSettings()
-        if self.settings.drafter not in DRAFTERS:
-            raise PolicyError("unknown drafter", expected=", ".join(DRAFTERS), found=self.settings.drafter)
+        self._drafting = Drafting(self.settings.drafter, self.settings.draft_model)
+        if not 0.0 <= self.settings.self_audit <= 1.0:
+            raise PolicyError("share of turns to audit", expected="0 to 1", found=self.settings.self_audit)
         if self.settings.scheduler.slots > self.settings.runtime.n_seq_max:
             runtime = dataclasses.replace(self.settings.runtime, n_seq_max=self.settings.scheduler.slots)
             self.settings = dataclasses.replace(self.settings, runtime=runtime)
@@ -99,6 +104,8 @@ class Engine:
             self.evidence = EvidenceReader(self.store, self.manifest.model.vocabulary, self.ledger.proof)
             self.model = self._load()
             self._context = Context(self.model, self._runtime())
+            self._drafting.load(self.model, self._runtime())
+            self.self_audit = SelfAudit(self.settings.self_audit, self.model, self.store, self.settings.k)
             self.scheduler = self._make_scheduler(self.model, self._context)
         except BaseException:
             self._free()
@@ -106,10 +113,17 @@ class Engine:
         self.ledger.start()
         self.scheduler.start()
 
-    def submit(self, request: Request, sink: Sink, capability: bytes | None = None) -> Generation:
-        """Start answering; events go to `sink`. Raises PolicyError where the request can't be served as asked."""
+    def submit(
+        self, request: Request, sink: Sink, capability: bytes | None = None, principal: str | None = None
+    ) -> Generation:
+        """Start answering; events go to `sink`. Raises PolicyError where the request can't be served as asked.
+
+        `principal` names who asks, where the caller knows it: cached prefixes are shared within a principal only.
+        """
+        self._check_ids(request)
         prompt = self._prompt(request)
         params = request.params(self.manifest.defaults, self.manifest.k, self.settings.runtime.n_ctx, len(prompt))
+        constraint = self._constraint(request)
         source = request.nonce_source()
         nonce = request.nonce or b""
         if source is records.NonceSource.PROVIDER:
@@ -127,7 +141,12 @@ class Engine:
             committed = self.sessions.recorder(request, capability)
             recorder, session, turn = committed, committed.row.session.hex(), committed.log.turns
         key = sampling_key(nonce, request.digest(), turn or 0)
-        generation = Generation(request, prompt, params, nonce, source, key, sink, session, turn)
+        namespace = f"key {principal}" if principal else None
+        if namespace is None and request.session is not None:
+            namespace = f"session {session}"
+        generation = Generation(request, prompt, params, nonce, source, key, sink, session, turn, namespace, constraint)
+        if session is not None and turn is not None and self.settings.self_audit:
+            generation.durable = self._durable(Finished(bytes.fromhex(session), turn, tuple(prompt), params))
         try:
             self.scheduler.submit(generation, recorder)
         except VerifiableError:
@@ -143,9 +162,9 @@ class Engine:
         """Continue a text, or token ids, and wait."""
         return self._ask(COMPLETION, {"prompt": prompt if isinstance(prompt, str) else list(prompt), **fields})
 
-    def close(self) -> None:
-        """End every running turn as cancelled (signed and durable), then free everything."""
-        self.scheduler.stop()
+    def close(self, grace: float = 0.0) -> None:
+        """Let running turns finish for `grace` seconds, end the rest as cancelled (signed and durable), free all."""
+        self.scheduler.stop(grace)
         self._free()
 
     def __enter__(self) -> Engine:
@@ -178,8 +197,41 @@ class Engine:
             raise PolicyError("the engine is closed")
         return prompt_ids(self.model, request)
 
+    def _choose(self, ranked: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
+        """The token that is really drawn."""
+        return choose(ranked, params, key, position)
+
     def _make_scheduler(self, model: Model, context: Context) -> Scheduler:
-        return Scheduler(model, context, self.settings.k, self.settings.scheduler, DRAFTERS[self.settings.drafter])
+        return Scheduler(
+            model,
+            context,
+            self.settings.k,
+            self.settings.scheduler,
+            self._drafting.make,
+            self._choose,
+            self._drafting.policy(),
+            self.self_audit,
+        )
+
+    def _durable(self, finished: Finished) -> Callable[[], None]:
+        def durable() -> None:
+            if self.self_audit.add(finished):
+                self.scheduler.nudge()
+
+        return durable
+
+    def _check_ids(self, request: Request) -> None:
+        vocabulary = self.manifest.model.vocabulary
+        bad = next((token for token, _ in request.logit_bias if token >= vocabulary), None)
+        if bad is not None:
+            raise PolicyError(
+                "parameter logit_bias", expected=f"ids below {vocabulary}", found=bad, parameter="logit_bias"
+            )
+
+    def _constraint(self, request: Request) -> Grammar | None:
+        if not request.constraint or self.model is None:
+            return None
+        return Grammar(self.model, to_gbnf(request.constraint))
 
     def _ask(self, path: str, body: dict[str, Any]) -> Answer:
         capability = body.pop("capability", None)
@@ -204,7 +256,7 @@ class Engine:
             k=self.settings.k,
             value_kind=RAW_LOGITS,
             defaults=self.settings.defaults,
-            drafters=() if self.settings.drafter == "none" else (NgramDrafter.name,),
+            drafters=self._drafting.names,
             session_keys=(self.keys.session.public,),
             log=self.keys.log.public,
         )
@@ -231,6 +283,7 @@ class Engine:
         return time.time_ns() // 1_000_000
 
     def _free(self) -> None:
+        self._drafting.close()
         if self._context is not None:
             self._context.close()
         if self.model is not None:

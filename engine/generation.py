@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from verifiable.errors import EngineError, VerifiableError
+from verifiable.processors import Constraint
 from verifiable.records import Finish, NonceSource, Source
 from verifiable.request import Request
 from verifiable.sampling import SamplingParams
@@ -33,11 +34,25 @@ class TokenInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class StepProof:
+    """The commitment to one step, durable when it is handed out: the hashes of the tokens' leaves, the first of which
+    is leaf `first`, and the signed head of the session's log right after the last of them.
+    """
+
+    first: int
+    hashes: tuple[bytes, ...]
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
-    """What one decode step brought: the new text (may be empty) and the tokens."""
+    """What one decode step brought: the new text (may be empty), the tokens, and their proof where one was asked for
+    (commitments "stream").
+    """
 
     text: str
     tokens: tuple[TokenInfo, ...]
+    proof: StepProof | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +112,9 @@ class QueueSink:
 class Generation:
     """A request that was admitted: the facts that the sampler needs, and a flag that any thread may set to cancel it.
 
-    `session` (hexadecimal) and `turn` say where it is committed to; None without commitments.
+    `session` (hexadecimal) and `turn` say where it is committed to; None without commitments. `namespace` says whose
+    cached prefixes and n-grams it may use and add to (see `engine.cache.prefix`). `constraint` is the grammar's state
+    at the start of the answer. `durable` is called, from any thread, once the finished turn is on disk.
     """
 
     request: Request
@@ -109,6 +126,9 @@ class Generation:
     sink: Sink
     session: str | None = None
     turn: int | None = None
+    namespace: str | None = None
+    constraint: Constraint | None = None
+    durable: Callable[[], None] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def cancel(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
+from engine.generation import StepProof
 from engine.store import SessionRow, Store
 from verifiable.errors import StoreError
 from verifiable.keys import PrivateKey
@@ -23,8 +25,21 @@ Ended = Callable[[bytes | None, StoreError | None], None]
 """Takes the encoded receipt, or the error that kept the turn from becoming durable."""
 
 
+Proved = Callable[[StepProof], None]
+"""Takes the proof of a step, from any thread, once everything in it is durable."""
+
+HAND_OVER = 0.25
+"""Seconds between two hand-overs of records to the store, for all turns at the same moment. Each makes the store's
+thread work and the disk sync, which costs the scheduler time; nothing is acknowledged before a barrier anyway."""
+MAX_PENDING = 512
+"""Records that are handed over at once, whatever the time."""
+
+
 class Recorder(Protocol):
     """What the scheduler tells about a turn. `SessionRecorder` commits to it; `NoRecorder` keeps nothing."""
+
+    proves: bool
+    """Whether `prove` is to be called for each step."""
 
     def begin(self, facts: TurnFacts) -> None: ...
 
@@ -37,7 +52,11 @@ class Recorder(Protocol):
     def token(self, token: int, source: Source, new_step: bool, entries: Entries) -> None: ...
 
     def step(self) -> None:
-        """A decode step is over: hand what it brought to the store."""
+        """A decode step is over: hand what has gathered to the store, when it is time."""
+        ...
+
+    def prove(self, done: Proved) -> None:
+        """Commit to the tokens since the last call. `done` is not called where the store fails: the end tells."""
         ...
 
     def end(self, finish: Finish, text_digest: bytes, done: Ended) -> None:
@@ -71,7 +90,9 @@ class SessionRecorder:
         self._clock = clock
         self._release = release
         self._pending: list[bytes] = []
-        self._stored = log.size
+        self._stored = self._proved = log.size
+        self._window = 0
+        self.proves = request.stream_heads
 
     def begin(self, facts: TurnFacts) -> None:
         if self.log.size == 0:
@@ -79,7 +100,8 @@ class SessionRecorder:
             self._pending.append(self.log.open(self.row.opened))
         self._store.add_request(self.row.session, self.log.turns, self._request.canonical)
         self._pending.append(self.log.begin_turn(facts))
-        self.step()
+        self._hand_over()
+        self._proved = self.log.size
 
     def abandon(self) -> None:
         self._release()
@@ -91,6 +113,22 @@ class SessionRecorder:
         self._pending.append(self.log.token(token, source, new_step, entries))
 
     def step(self) -> None:
+        window = int(time.monotonic() / HAND_OVER)
+        if window != self._window or len(self._pending) >= MAX_PENDING:
+            self._window = window
+            self._hand_over()
+
+    def prove(self, done: Proved) -> None:
+        first, self._proved = self._proved, self.log.size
+        hashes = tuple(self.log.tree.leaf(index) for index in range(first, self.log.size))
+        proof = StepProof(first, hashes, self._head())
+        self._hand_over()
+        self._store.barrier(lambda error: done(proof) if error is None else None)
+
+    def _head(self) -> bytes:
+        return self.log.head(max(self._clock(), self.row.opened)).sign(self._key)
+
+    def _hand_over(self) -> None:
         if self._pending:
             self._store.add_leaves(self.row.session, self._stored, self._pending)
             self._stored += len(self._pending)
@@ -101,8 +139,8 @@ class SessionRecorder:
         self._pending.append(self.log.end_turn(finish, text_digest))
         if not self._keep_open:
             self._pending.append(self.log.close())
-        self.step()
-        head = self.log.head(max(self._clock(), self.row.opened)).sign(self._key)
+        self._hand_over()
+        head = self._head()
         self._store.add_head(self.row.session, self.log.size, head)
         opening = Opening.of(self.log.tree, self.log.landmarks)
         receipt = Receipt(head, self._manifest, opening, turn, self.row.capability).encode()
@@ -112,6 +150,8 @@ class SessionRecorder:
 
 class NoRecorder:
     """For requests that ask for no commitments."""
+
+    proves = False
 
     def begin(self, facts: TurnFacts) -> None:
         """Nothing is kept."""
@@ -127,6 +167,9 @@ class NoRecorder:
 
     def step(self) -> None:
         """Nothing is kept."""
+
+    def prove(self, done: Proved) -> None:
+        """Nothing is proved."""
 
     def end(self, finish: Finish, text_digest: bytes, done: Ended) -> None:
         done(None, None)

@@ -3,69 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import numpy as np
 
+from engine.cache.prefix import Kept
+from engine.counters import Counters
 from engine.drafting import Drafter
-from engine.generation import Delta, Done, Failed, Generation, TokenInfo
+from engine.drafting.policy import Odds
+from engine.generation import Delta, Done, Failed, Generation, StepProof, TokenInfo
 from engine.recorder import Recorder
 from verifiable import records
 from verifiable.errors import EngineError, StoreError
-from verifiable.logits import Entries, Floats, TopK
+from verifiable.logits import Entries, Floats, Ranked, TopK
+from verifiable.processors import Processor
 from verifiable.records import Finish, Source
 from verifiable.sampling import SamplingParams, choose
 from verifiable.session import TurnFacts
 from verifiable.text import TextStream
 
 Piece = Callable[[int], bytes]
-Chooser = Callable[[Entries, SamplingParams, bytes, int], int]
+Chooser = Callable[[Ranked, SamplingParams, bytes, int], int]
 
 
 class Slot:
     """Runs one generation at a time in sequence `seq`. Used by the scheduler's thread only.
 
     `ids` is the whole sequence so far and `evaluated` how many of them the model's memory holds: while it is short of
-    `len(ids)` by more than one, the prompt is still being read.
+    `len(ids)` by more than one, the prompt is still being read. Between two turns `kept` says what the memory holds.
     """
 
-    __slots__ = (
-        "_accepted",
-        "_drafted",
-        "_emitted",
-        "_eog",
-        "_fresh",
-        "_piece",
-        "_text",
-        "_topk",
-        "draft",
-        "drafter",
-        "evaluated",
-        "generation",
-        "ids",
-        "recorder",
-        "seq",
-    )
-
-    def __init__(self, seq: int, k: int, piece: Piece, eog: Collection[int], drafter: Drafter | None) -> None:
+    def __init__(
+        self,
+        seq: int,
+        k: int,
+        piece: Piece,
+        eog: Collection[int],
+        drafter: Drafter | None,
+        counters: Counters,
+        choose_token: Chooser = choose,
+    ) -> None:
         self.seq = seq
         self.drafter = drafter
         self.generation: Generation | None = None
-        self._topk = TopK(k)
-        self._piece = piece
-        self._eog = eog
-
-    def start(self, generation: Generation, recorder: Recorder) -> None:
-        """Take a generation: commit to what was asked, before anything is computed."""
-        self.generation = generation
-        self.recorder = recorder
-        self.ids = list(generation.prompt)
+        self.kept: Kept | None = None
+        self.namespace: str | None = None
+        self.ids: list[int] = []
         self.evaluated = 0
         self.draft: list[int] = []
+        self.odds = Odds()
+        self._k = k
+        self._topk, self._draft_topk = TopK(k), TopK(k)
+        self._piece = piece
+        self._eog = eog
+        self._counters = counters
+        self._choose = choose_token
+        self._processor: Processor | None = None
+        self._guess: list[int] = []
+
+    def start(self, generation: Generation, recorder: Recorder, cached: int) -> None:
+        """Take a generation, the first `cached` tokens of whose prompt the memory holds already: commit to what was
+        asked, before anything is computed.
+        """
+        self.generation = generation
+        self.recorder = recorder
+        self.kept = None
+        self.namespace = generation.namespace
+        self.ids = list(generation.prompt)
+        self.evaluated = self._cached = cached
+        self.draft, self._guess = [], []
+        self.odds = Odds()
         self._text = TextStream(generation.request.stops)
         self._emitted: list[TokenInfo] = []
         self._drafted = self._accepted = 0
+        self._processor = None
+        if generation.params.processed:
+            self._processor = Processor(generation.params, self._k, self._eog, generation.constraint)
         if self.drafter is not None:
-            self.drafter.begin(self.ids)
+            self.drafter.begin(self.ids, generation.namespace, self._draw)
         recorder.begin(
             TurnFacts(
                 generation.request.digest(),
@@ -75,7 +90,7 @@ class Slot:
                 records.stop_digest(generation.request.stops),
                 generation.nonce,
                 generation.nonce_source,
-                cached=0,
+                cached=cached,
             )
         )
 
@@ -94,12 +109,17 @@ class Slot:
         return self.generation
 
     def make_draft(self, limit: int) -> list[int]:
-        """Draft at most `limit` ids, never more than the budget can use."""
-        room = self._running.params.max_tokens - self.completion - 1
-        self.draft = self.drafter.draft(min(limit, room)) if self.drafter is not None else []
+        """Draft at most `limit` ids, never more than the budget can use. A guess that costs nothing is made anyway,
+        to be compared with what comes.
+        """
+        if self.drafter is None:
+            return []
+        limit = min(limit, self._running.params.max_tokens - self.completion - 1)
+        self._guess = self.drafter.draft(max(limit, 1 if self.drafter.free else 0))
+        self.draft = self._guess[: max(limit, 0)]
         return self.draft
 
-    def advance(self, rows: list[Floats], choose_token: Chooser = choose) -> Finish | None:
+    def advance(self, rows: list[Floats]) -> Finish | None:
         """Take the logits of the last token's row and of each drafted token's row; emit what follows from them.
 
         Returns the finish reason when the turn is over. Afterwards the memory holds `evaluated` ids of this sequence
@@ -107,18 +127,18 @@ class Slot:
         """
         generation, draft = self._running, self.draft
         self.recorder.drafted(len(draft))
-        self._drafted += len(draft)
         finish: Finish | None = None
         text = ""
-        first = len(self.ids)
+        first, right_ones = len(self.ids), 0
         for index, row in enumerate(rows):
-            entries = self._topk(row)
-            position = len(self.ids)
-            token = choose_token(entries, generation.params, generation.key, position)
+            entries, ranked = self._record(row)
+            token = self._choose(ranked, generation.params, generation.key, len(self.ids))
             right = index < len(draft) and token == draft[index]
             source = _source(index, len(draft), right)
             self.recorder.token(token, source, index == 0, entries)
-            self._accepted += right
+            if self._processor is not None:
+                self._processor.accept(token)
+            right_ones += right
             self.ids.append(token)
             piece = self._piece(token)
             text += self._text.feed(piece)
@@ -130,6 +150,7 @@ class Slot:
             if finish is not None or not right:
                 break
         self.recorder.step()
+        self._score(len(draft), right_ones, self.ids[first])
         self.evaluated = len(self.ids) - 1
         self.draft = []
         if self.drafter is not None:
@@ -148,37 +169,81 @@ class Slot:
         """End this turn with an error; no other slot is touched."""
         self._finish(Finish.ERROR, "", error)
 
+    def _record(self, row: Floats) -> tuple[Entries, Ranked]:
+        """The record of a row, and what the draw sees of it."""
+        if self._processor is None:
+            entries = self._topk(row)
+            return entries, entries
+        entries = self._processor.entries(row)
+        return entries, self._processor.candidates(entries)
+
+    def _draw(self, row: Floats, position: int) -> int:
+        """What this turn's sampler would draw from a draft model's row. Its history is the slot's, so that behind the
+        first of several drafts the penalties lag; a draft may be wrong.
+        """
+        generation = self._running
+        ranked: Ranked = self._draft_topk(row)
+        if self._processor is not None:
+            ranked = self._processor.candidates(self._processor.entries(row))
+        return choose(ranked, generation.params, generation.key, position)
+
+    def _score(self, drafted: int, right: int, came: int) -> None:
+        self._drafted += drafted
+        self._accepted += right
+        if drafted:
+            self.odds.score(drafted, right)
+            self._counters.draft(drafted, right)
+        elif self._guess:
+            self.odds.score(1, int(self._guess[0] == came))
+
     def _finish(self, finish: Finish, text: str, error: EngineError | StoreError | None = None) -> None:
         generation, emitted = self._running, self.completion
         if not self._text.stopped:
             text += self._text.finish()
         self._emit(text)
-        drafted, accepted = self._drafted, self._accepted
+        cached, drafted, accepted = self._cached, self._drafted, self._accepted
         self.generation = None
+        self._processor = None
+        self._counters.finished[finish] += 1
 
         def ended(receipt: bytes | None, failure: StoreError | None) -> None:
             fault = error or failure
             if fault is not None:
                 generation.sink.put(Failed(fault))
                 return
-            generation.sink.put(Done(finish, len(generation.prompt), emitted, 0, drafted, accepted, receipt=receipt))
+            generation.sink.put(
+                Done(finish, len(generation.prompt), emitted, cached, drafted, accepted, receipt=receipt)
+            )
+            if receipt is not None and generation.durable is not None:
+                generation.durable()
 
         self.recorder.end(finish, self._text.digest(), ended)
 
     def _emit(self, text: str) -> None:
-        if text or self._emitted:
-            self._running.sink.put(Delta(text, tuple(self._emitted)))
-            self._emitted = []
+        if not text and not self._emitted:
+            return
+        sink = self._running.sink
+        delta = Delta(text, tuple(self._emitted))
+        self._emitted = []
+        if not self.recorder.proves:
+            sink.put(delta)
+            return
+
+        def proved(proof: StepProof) -> None:
+            sink.put(replace(delta, proof=proof))
+
+        self.recorder.prove(proved)
 
     def _info(self, token: int, piece: bytes, source: Source, entries: Entries, row: Floats) -> TokenInfo:
         wanted = self._running.request.top_logprobs
         if wanted is None:
             return TokenInfo(token, piece, source)
-        highest = float(entries.logits[0])
+        best = entries if self._processor is None else self._topk(row)  # log-probabilities are those of the model
+        highest = float(best.logits[0])
         total = highest + float(np.log(np.exp(row.astype(np.float64) - highest).sum()))
         top = tuple(
             (int(other), self._piece(int(other)), float(logit) - total)
-            for other, logit in zip(entries.ids[:wanted], entries.logits[:wanted], strict=True)
+            for other, logit in zip(best.ids[:wanted], best.logits[:wanted], strict=True)
         )
         return TokenInfo(token, piece, source, float(row[token]) - total, top)
 

@@ -56,6 +56,20 @@ class Entries:
         return entries
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What a draw chooses from where a processor is active: `ids` (n,) uint32 in descending order of the processed
+    logit (equal ones: lower id first), and those `logits` (n,) float64.
+    """
+
+    ids: Ids
+    logits: npt.NDArray[np.float64]
+
+
+Ranked = Entries | Candidates
+"""Ids in the order of their logits: a record as it stands, or what the processors made of it."""
+
+
 class TopK:
     """Finds the k entries of one logits row after another; keeps only a threshold between calls.
 
@@ -74,22 +88,22 @@ class TopK:
         """The `min(k, n_vocab)` largest entries of `row` (n_vocab,) float32; a NaN or infinity is an EngineError."""
         k = min(self.k, len(row))
         if not np.isfinite(row.max()):  # a NaN anywhere makes the maximum one; comparisons would pass over it
-            raise _not_finite()
+            raise not_finite()
         index = None
         if self._threshold is not None:
             index = np.flatnonzero(row >= self._threshold)
         if index is None or not k <= len(index) <= 64 * self.k:
-            index = _candidates(row, k)
+            index = superset(row, k)
         values = row[index]
         order = np.lexsort((index, -values))[:k]
         logits = values[order]
         if len(logits) < k or not np.isfinite(logits).all():
-            raise _not_finite()
+            raise not_finite()
         self._threshold = np.float32(logits[-1] - _MARGIN)
         return Entries(index[order].astype(np.uint32), logits)
 
 
-def _not_finite() -> EngineError:
+def not_finite() -> EngineError:
     return EngineError(
         "the model's logits",
         expected="finite numbers",
@@ -98,7 +112,7 @@ def _not_finite() -> EngineError:
     )
 
 
-def _candidates(row: Floats, k: int) -> npt.NDArray[np.intp]:
+def superset(row: Floats, k: int) -> npt.NDArray[np.intp]:
     """Indices of a superset of the k largest: every entry not below the k-th largest."""
     if len(row) <= k:
         return np.arange(len(row))

@@ -17,7 +17,7 @@ import rfc8785
 
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.records import MAX_NONCE_BYTES, NonceSource
-from verifiable.sampling import SamplingDefaults, SamplingParams
+from verifiable.sampling import MAX_BIASES, SamplingDefaults, SamplingParams
 
 CHAT = "/v1/chat/completions"
 COMPLETION = "/v1/completions"
@@ -25,16 +25,21 @@ MAX_STOPS = 16
 MAX_STOP_CHARS = 256
 MAX_LOGPROBS = 20
 """OpenAI's bound for `top_logprobs`."""
+REPEAT_LAST_N = 64
+"""Tokens that the repeat penalty looks back where a request is silent: llama.cpp's own default."""
+MAX_GRAMMAR = 1 << 16
+"""Characters of a grammar or a schema."""
 MAX_DEPTH = 64
 """Most levels of arrays and objects in a body, itself included; the same for everybody, whatever their JSON parser."""
 MAX_NUMBER = 2**53 - 1
 """Largest magnitude of a number. RFC 8785 writes 1e20 as digits, and past this not every reader has them all."""
 
-_SAMPLING = ("temperature", "top_p", "min_p", "top_k", "seed", "max_tokens", "stop")
+_PENALTIES = ("frequency_penalty", "presence_penalty", "repeat_penalty", "repeat_last_n", "logit_bias", "ignore_eos")
+_SAMPLING = ("temperature", "top_p", "min_p", "top_k", "seed", "max_tokens", "stop", *_PENALTIES, "grammar")
 _COMMON = {*_SAMPLING, "model", "stream", "stream_options", "n", "user", "metadata", "store", "logprobs", "verifiable"}
 _PATH_FIELDS = {
-    CHAT: _COMMON | {"messages", "max_completion_tokens", "top_logprobs"},
-    COMPLETION: _COMMON | {"prompt", "echo", "best_of", "suffix"},
+    CHAT: _COMMON | {"messages", "max_completion_tokens", "top_logprobs", "response_format"},
+    COMPLETION: _COMMON | {"prompt", "echo", "best_of", "suffix", "response_format"},
 }
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "n": (1,),
@@ -42,11 +47,6 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "echo": (False,),
     "suffix": ("",),
     "store": (False, True),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "repeat_penalty": (1,),
-    "logit_bias": ({},),
-    "response_format": ({"type": "text"},),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False),
@@ -54,6 +54,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
 }
 """Fields that are accepted only with the values that change nothing (null always is such a value)."""
 _ROLES = ("system", "developer", "user", "assistant", "tool")
+_DECIMAL = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
 
@@ -62,6 +63,8 @@ class Request:
     """A parsed request. Exactly one of `messages` and `prompt` is set; None means that the request is silent.
 
     `top_logprobs` is the number of alternatives asked for (0: only the chosen token's), or None without logprobs.
+    `stream_heads` asks for a signed head with each chunk. `constraint` is the RFC 8785 form of what the answer has to
+    match: {"grammar": …} or a `response_format` other than text; empty without.
     """
 
     path: str
@@ -82,6 +85,14 @@ class Request:
     nonce: bytes | None
     session: str | None
     commitments: bool
+    stream_heads: bool = False
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = REPEAT_LAST_N
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    ignore_eos: bool = False
+    constraint: bytes = b""
 
     def digest(self) -> bytes:
         return hashlib.sha256(self.canonical).digest()
@@ -110,12 +121,20 @@ class Request:
         if wanted is None:
             wanted = room if self.path == CHAT else 16
         top_k = defaults.top_k if self.top_k is None else self.top_k
+        repeats = self.repeat_penalty != 1.0 and self.repeat_last_n != 0
         return SamplingParams(
-            temperature=_pick(self.temperature, defaults.temperature),
+            temperature=_or(self.temperature, defaults.temperature),
             top_k=k if top_k < 1 else min(top_k, k),
-            top_p=_pick(self.top_p, defaults.top_p),
-            min_p=_pick(self.min_p, defaults.min_p),
+            top_p=_or(self.top_p, defaults.top_p),
+            min_p=_or(self.min_p, defaults.min_p),
             max_tokens=min(wanted, room),
+            repeat_penalty=self.repeat_penalty if repeats else 1.0,
+            repeat_last_n=(self.repeat_last_n if self.repeat_last_n > 0 else 2**31 - 1) if repeats else 0,
+            frequency_penalty=self.frequency_penalty,
+            presence_penalty=self.presence_penalty,
+            logit_bias=self.logit_bias,
+            ignore_eos=self.ignore_eos,
+            constraint=hashlib.sha256(self.constraint).digest() if self.constraint else b"",
         )
 
 
@@ -179,7 +198,15 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         top_logprobs=_logprobs(path, body),
         nonce=_nonce(extra.get("nonce")),
         session=_session(extra.get("session")),
-        commitments=_choice(extra, "commitments", ("receipt", "none")) != "none",
+        commitments=_choice(extra, "commitments", ("receipt", "none", "stream")) != "none",
+        stream_heads=extra.get("commitments") == "stream",
+        frequency_penalty=_number(body, "frequency_penalty", -2.0, 2.0) or 0.0,
+        presence_penalty=_number(body, "presence_penalty", -2.0, 2.0) or 0.0,
+        repeat_penalty=_or(_number(body, "repeat_penalty", 0.01, 100.0), 1.0),
+        repeat_last_n=int(_or(_integer(body, "repeat_last_n", -1, 2**31 - 1), REPEAT_LAST_N)),
+        logit_bias=_biases(body.get("logit_bias")),
+        ignore_eos=_boolean(body, "ignore_eos"),
+        constraint=_constraint(body),
     )
 
 
@@ -355,6 +382,56 @@ def _logprobs(path: str, body: Mapping[str, Any]) -> int | None:
     return top or 0
 
 
+def _biases(value: object) -> tuple[tuple[int, float], ...]:
+    """Biases by ascending id; those of 0 change nothing and are left out."""
+    if value is None:
+        return ()
+    if not isinstance(value, dict) or len(value) > MAX_BIASES:
+        raise _wrong("logit_bias", f"an object of at most {MAX_BIASES} token ids and biases", value)
+    found = {}
+    for name, bias in value.items():
+        good = isinstance(bias, (int, float)) and not isinstance(bias, bool) and -100.0 <= bias <= 100.0
+        if not (_DECIMAL.fullmatch(name) and int(name) < 2**31 and good):
+            raise _wrong("logit_bias", "token ids in decimal, with biases from -100 to 100", {name: bias})
+        if bias:
+            found[int(name)] = float(bias)
+    return tuple(sorted(found.items()))
+
+
+def _constraint(body: Mapping[str, Any]) -> bytes:
+    """The RFC 8785 form of what the answer has to match, or nothing."""
+    grammar, form = body.get("grammar"), body.get("response_format")
+    if isinstance(form, dict) and form == {"type": "text"}:
+        form = None
+    if grammar is None and form is None:
+        return b""
+    if grammar is not None and form is not None:
+        raise _wrong("grammar", "one of grammar and response_format", grammar)
+    if grammar is not None:
+        if not isinstance(grammar, str) or not 1 <= len(grammar) <= MAX_GRAMMAR:
+            raise _wrong("grammar", f"GBNF text of 1 to {MAX_GRAMMAR} characters", grammar)
+        return rfc8785.dumps({"grammar": grammar})
+    if not isinstance(form, dict) or form.get("type") not in ("json_object", "json_schema"):
+        raise _wrong("response_format", "an object with type text, json_object or json_schema", form)
+    known = {"type"} | ({"json_schema"} if form["type"] == "json_schema" else {"schema"})
+    if not set(form) <= known:
+        raise _wrong("response_format", f"only {', '.join(sorted(known))}", form)
+    schema = form.get("schema")
+    if form["type"] == "json_schema":
+        named = form.get("json_schema")
+        if not isinstance(named, dict) or not set(named) <= {"name", "description", "schema", "strict"}:
+            raise _wrong("response_format.json_schema", "an object with name, schema and strict", named)
+        schema = named.get("schema")
+        if schema is None:
+            raise _wrong("response_format.json_schema.schema", "a JSON schema", schema)
+    if schema is not None and not isinstance(schema, (dict, bool)):
+        raise _wrong("response_format.schema", "a JSON schema", schema)
+    canonical: bytes = rfc8785.dumps({"schema": {"type": "object"} if schema is None else schema})
+    if len(canonical) > MAX_GRAMMAR:
+        raise _wrong("response_format", f"a schema of at most {MAX_GRAMMAR} bytes", len(canonical))
+    return canonical
+
+
 def _nonce(value: object) -> bytes | None:
     if value is None:
         return None
@@ -369,7 +446,7 @@ def _session(value: object) -> str | None:
     raise _wrong("verifiable.session", '"new" or the 32 hexadecimal digits of a session id', value)
 
 
-def _pick(value: float | None, default: float) -> float:
+def _or(value: float | None, default: float) -> float:
     return default if value is None else value
 
 

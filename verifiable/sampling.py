@@ -1,6 +1,7 @@
 """Sampling that anyone can replay from the record, the committed parameters and a key that the provider can't choose.
 
-The order is llama.cpp's: top_k, top_p, min_p, temperature; temperature 0 takes the first entry. The draw is Gumbel-max
+The order is llama.cpp's: logit bias, penalties and grammar (`verifiable.processors`), then top_k, top_p, min_p,
+temperature; temperature 0 takes the first entry. The draw is Gumbel-max
 (score = logit / T + G), with G computed from (key, position, token id) alone. A token's noise therefore depends
 neither on its rank nor on how it was computed, and a draft is accepted exactly when it equals what would have been
 drawn anyway: speculation changes no output. All arithmetic is float64.
@@ -17,9 +18,10 @@ import numpy.typing as npt
 
 from verifiable import encoding
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.logits import MAX_K, Entries
+from verifiable.logits import MAX_K, Ranked
 
 SAMPLER_VERSION = 1
+MAX_BIASES = 1024
 SLACK = 1e-9
 """Comparisons of computed float64 values allow this much, since logarithms differ in the last bits between machines."""
 
@@ -31,6 +33,14 @@ class SamplingParams:
     """Parameters as used for a turn. Units: temperature divides logits; top_p and min_p are probabilities.
 
     `top_k` counts entries and never exceeds the record's k. `max_tokens` bounds the answer, the end token included.
+
+    The rest are processors, neutral by default (see `verifiable.processors` for what each does):
+        repeat_penalty, repeat_last_n: factor, and the count of the answer's last tokens that it looks at; 1.0 and 0
+            where it is off.
+        frequency_penalty, presence_penalty: in logits.
+        logit_bias: (token id, logits) by ascending id, none of them zero.
+        ignore_eos: tokens that end a generation are never drawn.
+        constraint: SHA-256 of the grammar or schema that the answer has to match (`Request.constraint`), or empty.
     """
 
     temperature: float
@@ -38,6 +48,13 @@ class SamplingParams:
     top_p: float
     min_p: float
     max_tokens: int
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    ignore_eos: bool = False
+    constraint: bytes = b""
 
     def __post_init__(self) -> None:
         _range("temperature", self.temperature, 0.0, 100.0)
@@ -45,13 +62,46 @@ class SamplingParams:
         _range("top_p", self.top_p, 0.0, 1.0)
         _range("min_p", self.min_p, 0.0, 1.0)
         _range("max_tokens", self.max_tokens, 1, 2**31 - 1)
+        _range("repeat_penalty", self.repeat_penalty, 0.01, 100.0)
+        _range("repeat_last_n", self.repeat_last_n, 0, 2**31 - 1)
+        _range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        if (self.repeat_penalty == 1.0) != (self.repeat_last_n == 0):
+            raise PolicyError("parameter repeat_last_n", expected="0 exactly where repeat_penalty is 1")
+        ids = [token for token, _ in self.logit_bias]
+        if len(ids) > MAX_BIASES or ids != sorted(set(ids)) or 0.0 in (bias for _, bias in self.logit_bias):
+            raise PolicyError("parameter logit_bias", expected=f"up to {MAX_BIASES} ascending ids, no bias of 0")
+        for token, bias in self.logit_bias:
+            _range("logit_bias", token, 0, 2**31 - 1)
+            _range("logit_bias", bias, -100.0, 100.0)
+
+    @property
+    def processed(self) -> bool:
+        """Whether a processor changes logits before the draw."""
+        neutral = self.repeat_penalty == 1.0 and not self.frequency_penalty and not self.presence_penalty
+        return not neutral or self.ignore_eos or bool(self.logit_bias) or bool(self.constraint)
 
     def to_cbor(self) -> encoding.Map:
-        return {1: self.temperature, 2: self.top_k, 3: self.top_p, 4: self.min_p, 5: self.max_tokens}
+        fields: encoding.Map = {1: self.temperature, 2: self.top_k, 3: self.top_p, 4: self.min_p, 5: self.max_tokens}
+        if self.repeat_last_n:
+            fields[6] = [self.repeat_penalty, self.repeat_last_n]
+        if self.frequency_penalty:
+            fields[7] = self.frequency_penalty
+        if self.presence_penalty:
+            fields[8] = self.presence_penalty
+        if self.logit_bias:
+            fields[9] = [[token, bias] for token, bias in self.logit_bias]
+        if self.ignore_eos:
+            fields[10] = True
+        if self.constraint:
+            fields[11] = self.constraint
+        return fields
 
     @classmethod
     def from_cbor(cls, value: encoding.Value) -> SamplingParams:
-        fields = encoding.map_(value, range(1, 6), "sampling parameters")
+        fields = encoding.map_(value, range(1, 6), "sampling parameters", optional=range(6, 12))
+        if 0.0 in (fields.get(7), fields.get(8)) or fields.get(9) == [] or fields.get(10, True) is not True:
+            raise MalformedError("sampling parameters", expected="no key whose value changes nothing", found="one")
         try:
             return cls(
                 _float(fields[1], "temperature"),
@@ -59,6 +109,12 @@ class SamplingParams:
                 _float(fields[3], "top_p"),
                 _float(fields[4], "min_p"),
                 encoding.uint(fields[5], "max_tokens", 2**31 - 1),
+                *_repeat(fields.get(6)),
+                _float(fields.get(7, 0.0), "frequency_penalty"),
+                _float(fields.get(8, 0.0), "presence_penalty"),
+                _biases(fields.get(9)),
+                10 in fields,
+                encoding.bytes_(fields[11], "constraint", 32) if 11 in fields else b"",
             )
         except PolicyError as error:
             raise MalformedError(f"sampling parameters: {error}") from error
@@ -104,7 +160,7 @@ def gumbel(key: bytes, position: int, ids: npt.NDArray[np.uint32]) -> npt.NDArra
     return -np.log(-np.log(uniform))
 
 
-def choose(entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
+def choose(entries: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
     """The token id drawn for `position` (its index in the whole sequence, prompt included)."""
     if params.temperature == 0.0:
         return int(entries.ids[0])
@@ -112,7 +168,7 @@ def choose(entries: Entries, params: SamplingParams, key: bytes, position: int) 
     return int(entries.ids[np.argmax(_scores(entries, kept, params, key, position))])
 
 
-def acceptable(entries: Entries, params: SamplingParams, key: bytes, position: int) -> frozenset[int]:
+def acceptable(entries: Ranked, params: SamplingParams, key: bytes, position: int) -> frozenset[int]:
     """The ids that an honest provider may have drawn: `choose`, and what lies within SLACK of it.
 
     More than one id comes back only where the float64 results of two machines may fall on two sides of a comparison.
@@ -126,7 +182,7 @@ def acceptable(entries: Entries, params: SamplingParams, key: bytes, position: i
     return frozenset(found)
 
 
-def survivors(entries: Entries, params: SamplingParams, slack: float) -> int:
+def survivors(entries: Ranked, params: SamplingParams, slack: float) -> int:
     """How many of the leading entries survive top_k, top_p and min_p (at least one)."""
     logits = entries.logits[: params.top_k].astype(np.float64)
     kept = len(logits)
@@ -140,7 +196,7 @@ def survivors(entries: Entries, params: SamplingParams, slack: float) -> int:
     return max(kept, 1)
 
 
-def _scores(entries: Entries, kept: int, params: SamplingParams, key: bytes, position: int) -> npt.NDArray[np.float64]:
+def _scores(entries: Ranked, kept: int, params: SamplingParams, key: bytes, position: int) -> npt.NDArray[np.float64]:
     logits = entries.logits[:kept].astype(np.float64)
     scores: npt.NDArray[np.float64] = logits / params.temperature + gumbel(key, position, entries.ids[:kept])
     return scores
@@ -155,3 +211,18 @@ def _float(value: object, what: str) -> float:
     if not isinstance(value, float):
         raise MalformedError(what, expected="a floating-point number", found=type(value).__name__)
     return value
+
+
+def _repeat(value: encoding.Value) -> tuple[float, int]:
+    if value is None:
+        return 1.0, 0
+    penalty, count = encoding.array(value, 2, "repeat penalty")
+    if count == 0:
+        raise MalformedError("repeat_last_n", expected="at least 1 where it is given", found="0")
+    return _float(penalty, "repeat_penalty"), encoding.uint(count, "repeat_last_n", 2**31 - 1)
+
+
+def _biases(value: encoding.Value) -> tuple[tuple[int, float], ...]:
+    given = encoding.array([] if value is None else value, None, "logit_bias")
+    pairs = [encoding.array(pair, 2, "logit bias") for pair in given]
+    return tuple((encoding.uint(token, "biased id", 2**31 - 1), _float(bias, "bias")) for token, bias in pairs)

@@ -17,6 +17,7 @@ from verifiable.logits import Entries
 from verifiable.manifest import Runtime
 from verifiable.merkle import Tree, leaf_hash
 from verifier.fault import Fault
+from verifier.processing import score_turn
 from verifier.rebuild import Bound, Claim, rebuild
 from verifier.reexecute import Reexecutor
 
@@ -170,19 +171,19 @@ def _reproduces(
     first = turn.span.first
     if committed:  # the first record alone tells most guesses apart
         count = 1
-        trial = worker.score(mismatch.prompt, claim.ids[:count], k, as_generated=scheduled)
+        trial, _ = score_turn(worker, turn, mismatch.prompt, claim.ids[:count], k, as_generated=scheduled)
         if difference(trial[0], committed[0]) > 0.0:
             return False
     else:
         count = mismatch.where[1] - first
-        trial = worker.score(mismatch.prompt, claim.ids[:count], k, as_generated=scheduled)
+        trial, _ = score_turn(worker, turn, mismatch.prompt, claim.ids[:count], k, as_generated=scheduled)
         part = replace(claim, ids=claim.ids[:count], sources=claim.sources[:count], steps=claim.steps[:count])
         hashes = [leaf_hash(token.encode()) for token in rebuild(turn, part, trial)]
         low, high = mismatch.where
         value = next(value for a, b, value in mismatch.bound.subtrees if (a, b) == (low, high))
         if Tree.from_leaves(hashes[low - first : high - first]).root() != value:
             return False
-    entries = worker.score(mismatch.prompt, claim.ids, k, as_generated=scheduled)
+    entries, _ = score_turn(worker, turn, mismatch.prompt, claim.ids, k, as_generated=scheduled)
     hashes = [leaf_hash(token.encode()) for token in rebuild(turn, claim, entries)]
     return mismatch.bound.first_difference(first, hashes) is None
 

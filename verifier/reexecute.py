@@ -25,6 +25,7 @@ from verifiable.errors import EngineError, MalformedError, PolicyError, Verifiab
 from verifiable.logits import Entries
 from verifiable.manifest import ModelIdentity, Runtime
 from verifiable.request import Request
+from verifiable.sampling import SamplingParams
 from verifier.pipe import ClosedError, Reader, StalledError, write
 
 STALL = 900.0
@@ -187,19 +188,40 @@ class Worker:
     def score(
         self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False
     ) -> list[Entries]:
+        """As in `Reexecutor`."""
+        return self._score(prompt, tokens, k, as_generated, None)[0]
+
+    def score_processed(
+        self,
+        prompt: Sequence[int],
+        tokens: Sequence[int],
+        k: int,
+        params: SamplingParams,
+        constraint: bytes,
+        *,
+        as_generated: bool = False,
+    ) -> tuple[list[Entries], list[bytes]]:
+        """As in `verifier.processing.ProcessingReexecutor`."""
+        return self._score(prompt, tokens, k, as_generated, [params.to_cbor(), constraint])
+
+    def _score(
+        self, prompt: Sequence[int], tokens: Sequence[int], k: int, as_generated: bool, how: Value
+    ) -> tuple[list[Entries], list[bytes]]:
         found: list[Entries] = []
+        masks: list[bytes] = []
         if not tokens:
-            return found
-        for ids, logits in self._stream("score", _pack(prompt), _pack(tokens), k, as_generated):
+            return found, masks
+        for ids, logits, mask in self._stream("score", _pack(prompt), _pack(tokens), k, as_generated, how):
             width = 4 * k
-            if len(ids) % width or len(ids) != len(logits):  # none, while the prompt is read
+            if len(ids) % width or len(ids) != len(logits) or len(mask) not in (0, len(ids) // 4):  # none in the prompt
                 raise self._crash("its records", f"rows of {width} bytes, found {len(ids)} and {len(logits)}")
             for at in range(0, len(ids), width):
                 found.append(Entries.from_bytes(ids[at : at + width], logits[at : at + width]))
+            masks += [mask[at : at + k] for at in range(0, len(mask), k)]
             self._report("tokens", len(found), len(tokens))
         if len(found) != len(tokens):
             raise self._crash("its records", f"{len(tokens)} rows, found {len(found)}")
-        return found
+        return found, masks
 
     def close(self) -> None:
         """End the process."""
@@ -265,10 +287,15 @@ class Worker:
                 result = message[1]
         return result
 
-    def _stream(self, name: str, *arguments: Value) -> Iterator[tuple[bytes, bytes]]:
+    def _stream(self, name: str, *arguments: Value) -> Iterator[tuple[bytes, bytes, bytes]]:
         for message in self._exchange(name, *arguments):
             if message[0] == "rows":
-                yield encoding.bytes_(message[1], "row ids"), encoding.bytes_(message[2], "row logits")
+                ids, logits, masks = message[1:4]
+                yield (
+                    encoding.bytes_(ids, "row ids"),
+                    encoding.bytes_(logits, "row logits"),
+                    encoding.bytes_(masks, "row masks"),
+                )
 
     def _exchange(self, name: str, *arguments: Value) -> Iterator[list[Value]]:
         """Send a command and yield its messages up to "done". Whatever goes wrong on the way ends the process."""

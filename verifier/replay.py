@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from verifiable.checks import OpenedTurn
-from verifiable.logits import Entries
+from verifiable.logits import Entries, Ids, Ranked
+from verifiable.processors import Mask, Processor, needs_vocabulary
 from verifiable.records import Turn
 from verifiable.sampling import SLACK, SamplingParams, acceptable, gumbel, sampling_key, survivors
 from verifier.fault import Fault
@@ -45,19 +46,19 @@ class Temperatures:
 
 
 def departures(
-    entries: Sequence[Entries], tokens: Sequence[int], params: SamplingParams, key: bytes, first: int
+    entries: Sequence[Ranked], tokens: Sequence[int], params: SamplingParams, key: bytes, first: int
 ) -> list[Departure]:
     """The tokens that do not follow. `entries[i]` is the record of `tokens[i]`, at position `first + i`."""
     found = []
     for index, (row, token) in enumerate(zip(entries, tokens, strict=True)):
-        allowed = acceptable(row, params, key, first + index)
+        allowed = acceptable(row, params, key, first + index) if len(row.ids) else frozenset[int]()
         if token not in allowed:
             found.append(Departure(index, first + index, tuple(sorted(allowed)), token))
     return found
 
 
 def explain_temperature(
-    entries: Sequence[Entries], tokens: Sequence[int], params: SamplingParams, key: bytes, first: int
+    entries: Sequence[Ranked], tokens: Sequence[int], params: SamplingParams, key: bytes, first: int
 ) -> Temperatures | None:
     """The temperatures under which every token follows, or None. The other parameters are taken as committed.
 
@@ -81,9 +82,11 @@ def explain_temperature(
 
 
 def _inverse_bounds(
-    entries: Entries, params: SamplingParams, key: bytes, position: int, token: int
+    entries: Ranked, params: SamplingParams, key: bytes, position: int, token: int
 ) -> tuple[float, float] | None:
     """The interval of 1/T in which `token` is drawn; None where no temperature draws it."""
+    if not len(entries.ids):
+        return None
     kept = survivors(entries, params, 0.0)
     ids = entries.ids[:kept]
     at = np.flatnonzero(ids == token)
@@ -111,10 +114,58 @@ def _round_within(low: float, high: float) -> float:
     return middle
 
 
-def replay(turn: Turn, entries: Sequence[Entries], tokens: Sequence[int]) -> Fault | None:
-    """Replay a whole turn. Codes: `token-not-sampled`, `temperature-differs`, `text-not-sampled`."""
+class _Masks:
+    """What was masked, where it is known: the answers for one record after another."""
+
+    def __init__(self, entries: Sequence[Entries], masks: Sequence[bytes]) -> None:
+        self._known = iter(
+            [dict(zip(row.ids.tolist(), mask, strict=True)) for row, mask in zip(entries, masks, strict=True)]
+        )
+        self._now: dict[int, int] = {}
+
+    def next(self) -> None:
+        self._now = next(self._known)
+
+    def allowed(self, ids: Ids) -> Mask:
+        return np.array([self._now[token] != 0 for token in ids.tolist()], np.bool_)
+
+    def accept(self, token: int) -> None:
+        """What is allowed after it is known already."""
+
+
+def ranked(
+    entries: Sequence[Entries], tokens: Sequence[int], params: SamplingParams, masks: Sequence[bytes]
+) -> list[Ranked] | None:
+    """What each draw saw of its record: the processors done again over the whole turn.
+
+    None where that needs masks, and none are given.
+    """
+    if not params.processed:
+        return list(entries)
+    if needs_vocabulary(params) and not masks:
+        return None
+    known = _Masks(entries, masks) if masks else None
+    processor = Processor(params, len(entries[0].ids) if entries else 1, constraint=known)
+    found: list[Ranked] = []
+    for row, token in zip(entries, tokens, strict=True):
+        if known is not None:
+            known.next()
+        found.append(processor.candidates(row))
+        processor.accept(token)
+    return found
+
+
+def replay(turn: Turn, records: Sequence[Entries], tokens: Sequence[int], masks: Sequence[bytes] = ()) -> Fault | None:
+    """Replay a whole turn. Codes: `token-not-sampled`, `temperature-differs`, `text-not-sampled`.
+
+    `masks` are what `score_turn` gives. Without them, a turn whose processors need the model's vocabulary (grammar,
+    ignore_eos) is not replayed: that is for an audit with the model.
+    """
     key = sampling_key(turn.nonce, turn.request_digest, turn.turn)
     params, first = turn.params, turn.prompt_count
+    entries = ranked(records, tokens, params, masks)
+    if entries is None:
+        return None
     wrong = departures(entries, tokens, params, key, first)
     if not wrong:
         return None
@@ -167,6 +218,8 @@ def replay_records(turn: OpenedTurn) -> Fault | None:
     leaf = turn.span.turn
     if len(shown) == turn.span.end.completion_count:
         return replay(leaf, [token.entries for token in shown], [token.token for token in shown])
+    if leaf.params.processed:
+        return None  # what the processors did depends on the tokens before, which are not all shown
     key = sampling_key(leaf.nonce, leaf.request_digest, leaf.turn)
     for token in shown:
         for wrong in departures([token.entries], [token.token], leaf.params, key, token.position):

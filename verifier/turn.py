@@ -15,6 +15,7 @@ from verifiable.text import deliver
 from verifier.diagnose import Mismatch, Show, diagnose
 from verifier.fault import Fault
 from verifier.marks import DIFFERS, NOT_SAMPLED, SAME, SUSPECT, UNCHECKED
+from verifier.processing import score_turn
 from verifier.rebuild import Bound, Claim, rebuild
 from verifier.reexecute import Reexecutor
 from verifier.replay import replay
@@ -74,7 +75,7 @@ def recompute(
     if not count:
         return result(None, "")
     k = min(session.manifest.k, session.manifest.model.vocabulary)
-    entries = worker.score(prompt, claim.ids, k)
+    entries, masks = score_turn(worker, turn, prompt, claim.ids, k)
     hashes = [leaf_hash(token.encode()) for token in rebuild(turn, claim, entries)]
     where = bounds[0].first_difference(turn.span.first, hashes)
     if where is not None:
@@ -98,7 +99,7 @@ def recompute(
                 ),
                 SAME * count,
             )
-    departed = replay(leaf, entries, claim.ids)
+    departed = replay(leaf, entries, claim.ids, masks)
     if departed is not None:
         departing = set(departed.details["departing"])
         return result(departed, "".join(NOT_SAMPLED if index in departing else SAME for index in range(count)))

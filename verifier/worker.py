@@ -18,15 +18,18 @@ from verifiable.errors import EngineError, MalformedError, PolicyError, Verifiab
 from verifiable.llama import probe_cache
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.gguf import inspect
+from verifiable.llama.grammar import Grammar, to_gbnf
 from verifiable.llama.identity import identify
 from verifiable.llama.library import load_library
 from verifiable.llama.model import Model
 from verifiable.llama.probe import probe
 from verifiable.llama.prompt import prompt_ids
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.logits import TopK
+from verifiable.logits import Entries, Floats, TopK
 from verifiable.manifest import ModelIdentity
+from verifiable.processors import Processor
 from verifiable.request import parse_canonical
+from verifiable.sampling import SamplingParams
 from verifier import pipe
 from verifier.memory import check_memory
 
@@ -105,12 +108,16 @@ class Session:
         model = self._loaded()
         return [model.piece(token) for token in unpack(ids)]
 
-    def do_score(self, prompt: bytes, tokens: bytes, k: int, as_generated: bool) -> Value:
-        """Send the records' entries of `tokens` in order, a message for each decode: ["rows", ids, logits]."""
+    def do_score(self, prompt: bytes, tokens: bytes, k: int, as_generated: bool, how: Value) -> Value:
+        """Send the records' entries of `tokens` in order, a message for each decode: ["rows", ids, logits, masks].
+
+        `how` is None, or [sampling parameters, constraint] of a turn with processors. Only then there are masks: for
+        each entry a byte, 1 where the draw may take it.
+        """
         context, model = self._context, self._loaded()
         if context is None:
             raise EngineError("no context was made yet", hint="This is a fault of the auditor.")
-        topk = TopK(min(k, model.n_vocab))
+        record = _Recorder(model, min(k, model.n_vocab), unpack(tokens), how)
         ids, first = unpack(prompt), len(prompt) // 4 - 1
         ids += unpack(tokens)[:-1]
         most_rows = max(1, OUTPUT_BYTES // (4 * model.n_vocab))
@@ -121,12 +128,13 @@ class Session:
             batch.clear()
             wanted = [batch.add(0, position, ids[position], position >= first) for position in range(at, end)]
             rows = context.decode(batch)
-            entries = [topk(rows[row]) for row in wanted[max(first - at, 0) :]]
+            entries = [record(rows[row]) for row in wanted[max(first - at, 0) :]]
             self._send(
                 [
                     "rows",
-                    b"".join([entry.id_bytes() for entry in entries]),
-                    b"".join([entry.logit_bytes() for entry in entries]),
+                    b"".join([entry.id_bytes() for entry, _ in entries]),
+                    b"".join([entry.logit_bytes() for entry, _ in entries]),
+                    b"".join([mask for _, mask in entries]),
                 ]
             )
             at = end
@@ -151,6 +159,31 @@ class Session:
 
     def _progress(self, stage: str) -> Callable[[int, int], None]:
         return lambda done, total: self._send(["progress", stage, done, total])
+
+
+class _Recorder:
+    """From one row of logits after another to records, with the turn's processors where it has any."""
+
+    def __init__(self, model: Model, k: int, tokens: list[int], how: Value) -> None:
+        self._topk = TopK(k)
+        self._tokens = iter(tokens)
+        self._processor: Processor | None = None
+        if how is not None:
+            params, constraint = encoding.array(how, 2, "processing")
+            used = SamplingParams.from_cbor(params)
+            grammar = Grammar(model, to_gbnf(encoding.bytes_(constraint, "constraint"))) if used.constraint else None
+            self._processor = Processor(used, k, model.eog, grammar)
+
+    def __call__(self, row: Floats) -> tuple[Entries, bytes]:
+        if self._processor is None:
+            return self._topk(row), b""
+        try:
+            entries = self._processor.entries(row)
+        except EngineError:  # the claimed tokens have left the grammar: the replay says where
+            entries = self._topk(row)
+        mask = self._processor.allowed(entries.ids).astype("u1").tobytes()
+        self._processor.accept(next(self._tokens))
+        return entries, mask
 
 
 def start(context: Context, ids: Sequence[int]) -> int:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from verifiable.logits import Floats
+
+Draw = Callable[[Floats, int], int]
+"""The token that a row of logits gives at a position: the target's own sampler, noise included ("coupled" drafting)."""
 
 
 class Drafter(Protocol):
-    """One drafter per sequence. Drafting never changes an answer: a draft is kept only where it equals the draw."""
+    """One drafter per slot. Drafting never changes an answer: a draft is kept only where it equals the draw."""
 
     name: str
+    free: bool
+    """Whether a draft costs next to nothing to make, so that guesses can be scored without being verified."""
 
-    def begin(self, ids: Sequence[int]) -> None:
-        """A new sequence starts with these ids (the prompt)."""
+    def begin(self, ids: Sequence[int], namespace: str | None, draw: Draw) -> None:
+        """A new sequence starts with these ids (the prompt). What is learnt from it may be kept for the same
+        namespace, and for no other; for None, nothing is kept.
+        """
         ...
 
     def extend(self, ids: Sequence[int]) -> None:
@@ -21,4 +30,8 @@ class Drafter(Protocol):
 
     def draft(self, limit: int) -> list[int]:
         """At most `limit` ids that may follow; empty when there is no good guess."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds."""
         ...

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.drafting import Draw
+
 
 class NgramDrafter:
     """Looks up the longest n-gram of `longest` to `shortest` tokens that ends the sequence, most recent place first."""
 
     name = "prompt-lookup-ngram"
+    free = True
 
     def __init__(self, longest: int = 3, shortest: int = 2) -> None:
         self._sizes = range(longest, shortest - 1, -1)
         self._ids: list[int] = []
         self._places: dict[tuple[int, ...], int] = {}
 
-    def begin(self, ids: Sequence[int]) -> None:
+    def begin(self, ids: Sequence[int], namespace: str | None, draw: Draw) -> None:
         self._ids = []
         self._places = {}
         self.extend(ids)
@@ -42,3 +45,6 @@ class NgramDrafter:
             if place is not None:
                 return self._ids[place : place + limit]
         return []
+
+    def close(self) -> None:
+        """Nothing is held outside Python."""

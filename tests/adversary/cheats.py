@@ -7,15 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.engine import DRAFTERS, Engine
+from engine.engine import Engine
 from engine.generation import Generation, Sink
-from engine.scheduler import Scheduler
-from engine.slot import Chooser
 from fixtures.quantise import variant
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.logits import Entries, TopK
+from verifiable.logits import Ranked, TopK
 from verifiable.request import Request, parse_canonical
 from verifiable.sampling import SamplingParams, choose, sampling_key
 
@@ -58,34 +56,21 @@ class HiddenPrompt(Engine):
         return super()._prompt(replace(request, messages=messages))
 
 
-class _Chooses(Engine):
-    """Draws tokens in its own way."""
-
-    def _choose(self, entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
-        return choose(entries, params, key, position)
-
-    def _make_scheduler(self, model: Model, context: Context) -> Scheduler:
-        chooser: Chooser = self._choose
-        return Scheduler(
-            model, context, self.settings.k, self.settings.scheduler, DRAFTERS[self.settings.drafter], chooser
-        )
-
-
-class HigherTemperature(_Chooses):
+class HigherTemperature(Engine):
     """Samples at twice the temperature that was asked for, and commits to the one that was asked for."""
 
-    def _choose(self, entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
+    def _choose(self, entries: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
         return choose(entries, replace(params, temperature=2 * params.temperature), key, position)
 
 
-class ChangedToken(_Chooses):
+class ChangedToken(Engine):
     """Changes the sixth token of every answer after it was drawn."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._drawn: dict[bytes, int] = {}
         super().__init__(*args, **kwargs)
 
-    def _choose(self, entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
+    def _choose(self, entries: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
         token = choose(entries, params, key, position)
         self._drawn[key] = self._drawn.get(key, 0) + 1
         if self._drawn[key] != 6:
@@ -93,7 +78,7 @@ class ChangedToken(_Chooses):
         return int(next(other for other in entries.ids if other != token))
 
 
-class ForgedText(_Chooses):
+class ForgedText(Engine):
     """Writes the answer with a cheap Q2_K model, then has the real model score it, so that the logits are honest."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -102,12 +87,14 @@ class ForgedText(_Chooses):
         super().__init__(*args, **kwargs)
         self._cheap = Model.load(variant("Q2_K"))
 
-    def submit(self, request: Request, sink: Sink, capability: bytes | None = None) -> Generation:
+    def submit(
+        self, request: Request, sink: Sink, capability: bytes | None = None, principal: str | None = None
+    ) -> Generation:
         # A client that brings no nonce is served a nonce that the forger knows before it starts.
         body = parse_canonical(request.canonical)
         if body.nonce is not None:
             self._write(request, body.nonce)
-        return super().submit(request, sink, capability)
+        return super().submit(request, sink, capability, principal)
 
     def _write(self, request: Request, nonce: bytes) -> None:
         ids = self._prompt(request)
@@ -131,12 +118,12 @@ class ForgedText(_Chooses):
                     break
         self._plans[key] = plan
 
-    def _choose(self, entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
+    def _choose(self, entries: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
         planned = self._plans.get(key, {}).get(position)
         return choose(entries, params, key, position) if planned is None else planned
 
-    def close(self) -> None:
-        super().close()
+    def close(self, grace: float = 0.0) -> None:
+        super().close(grace)
         self._cheap.close()
 
 

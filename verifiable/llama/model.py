@@ -150,6 +150,13 @@ class Model:
             raise EngineError("the model is closed")
         return self._pointer
 
+    @property
+    def vocab(self) -> int:
+        """Address of the `llama_vocab`, for `Grammar` alone."""
+        if self._pointer is None:
+            raise EngineError("the model is closed")
+        return self._vocab
+
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         """Token ids of *text*, as `llama_tokenize` gives them, but never a control token out of plain text.
 
