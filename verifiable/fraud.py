@@ -244,12 +244,12 @@ class Fraud:
                 f"the latest was signed at {latest}",
             )
         return Proven(
-            "missing-from-log",
-            f"a head of {head.size} leaves is not in the provider's log, which went on for {latest - head.time} ms",
-            f"an entry within {delay} ms",
-            f"none among {checkpoint.size}",
-            stated.provider,
-            head.session,
+            code="missing-from-log",
+            what=f"a head of {head.size} leaves is not in the provider's log, which went on {latest - head.time} ms later",
+            expected=f"an entry within {delay} ms",
+            found=f"none among {checkpoint.size}",
+            provider=stated.provider,
+            session=head.session,
         )
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ class Rounding(MadeUpModel):
         return [row(ids[: len(prompt) + index]) for index in range(len(tokens))]
 
 
-def talk(number: int, row, tokens: int = TOKENS, **how: object) -> Recording:
+def talk(number: int, row, tokens: int = TOKENS, **how: Any) -> Recording:
     made = Recording(session=number.to_bytes(16, "big"), **how)
     made.turn(ask(max_tokens=tokens, verifiable={"nonce": f"{number:020x}"}), PROMPT, row, ends=frozenset())
     return made
@@ -105,7 +106,7 @@ def calibration() -> Calibration:
     return replace(made, power=powers(made, most=24, runs=200))
 
 
-def check(made: Recording, calibration: Calibration | None, kind: Kind = Kind.FULL, **options: object) -> Verdict:
+def check(made: Recording, calibration: Calibration | None, kind: Kind = Kind.FULL, **options: Any) -> Verdict:
     options.setdefault("model", Rounding(probed=ELSEWHERE))
     return audit(made.evidence(kind).encode(), trust=TRUST, calibration=calibration, **options)
 
