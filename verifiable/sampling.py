@@ -175,11 +175,10 @@ def acceptable(entries: Ranked, params: SamplingParams, key: bytes, position: in
     """
     if params.temperature == 0.0:
         return frozenset((int(entries.ids[0]),))
-    found: set[int] = set()
-    for slack in (-SLACK, 0.0, SLACK):
-        scores = _scores(entries, survivors(entries, params, slack), params, key, position)
-        found.update(int(entries.ids[index]) for index in np.flatnonzero(scores >= scores.max() - SLACK))
-    return frozenset(found)
+    counts = {survivors(entries, params, slack) for slack in (-SLACK, 0.0, SLACK)}
+    scores = _scores(entries, max(counts), params, key, position)
+    near = [np.flatnonzero(scores[:kept] >= scores[:kept].max() - SLACK) for kept in counts]
+    return frozenset(int(entries.ids[index]) for indices in near for index in indices)
 
 
 def survivors(entries: Ranked, params: SamplingParams, slack: float) -> int:
