@@ -1,7 +1,8 @@
 """The command `verifiable`: finds sub-commands through entry points and runs the one that was asked for.
 
 Any installed distribution adds a sub-command by an entry point in the group ``verifiable.commands`` that names a
-Typer function or a `typer.Typer`. Listing them imports none of them: the one-line help is read from the source's
+Typer function or a `typer.Typer`. A name of two words ("log fsck") makes a command of a group, whose other commands
+may live elsewhere and need other extras. Listing them imports none of them: the one-line help is read from the source's
 docstring. Only the command that is invoked is imported, so checking a receipt never waits for a web framework,
 and a missing extra is reported by the command that needs it and by no other.
 
@@ -130,11 +131,11 @@ def complain_of_missing(error: ModuleNotFoundError, command: str) -> int | None:
     return EXIT_ENVIRONMENT
 
 
-def overview(commands: Mapping[str, EntryPoint]) -> str:
-    """What `verifiable --help` prints."""
+def overview(commands: Mapping[str, EntryPoint], group: str | None = None) -> str:
+    """What `verifiable --help` prints, or `verifiable GROUP --help` of commands whose names are two words."""
     width = max((len(name) for name in commands), default=0)
     lines = [
-        "Usage: verifiable COMMAND [ARGS]...",
+        f"Usage: verifiable {'' if group is None else f'{group} '}COMMAND [ARGS]...",
         "",
         "Serve a model with signed commitments to every token, and check what was committed.",
         "",
@@ -163,8 +164,14 @@ def run(arguments: Sequence[str]) -> int:
 
             print(f"verifiable {__version__}")
             return 0
+        case [group, name, *rest] if f"{group} {name}" in commands:
+            return invoke(commands[f"{group} {name}"], rest)
         case [name, *rest] if name in commands:
             return invoke(commands[name], rest)
+        case [group, *rest] if members := {name: commands[name] for name in commands if name.startswith(f"{group} ")}:
+            asked = rest[:1] in (["--help"], ["-h"])
+            print(overview(members, group), file=sys.stdout if asked else sys.stderr)
+            return 0 if asked else EXIT_USAGE
         case [name, *_]:
             from difflib import get_close_matches
 

