@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from engine.api.app import make_app
 from engine.drafting.choice import DRAFTERS
 from engine.engine import Engine, EngineSettings
+from engine.ledger import LedgerSettings
 from engine.scheduler import SchedulerSettings
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.settings import RuntimeSettings
@@ -34,6 +35,17 @@ def serve(
     k: Annotated[int, typer.Option(min=1, max=128, help="Entries committed for each token.")] = 40,
     draft: Annotated[str, typer.Option(help=f"Speculation: {' or '.join(DRAFTERS)}.")] = "none",
     name: Annotated[str, typer.Option(help="The provider's name in its keys and manifest.")] = "provider",
+    store: Annotated[str | None, typer.Option(help="URL of a PostgreSQL database; default: a file in --data.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder of the log's checkpoint, best on another disk.")
+    ] = None,
+    sequence: Annotated[bool, typer.Option(help="Run the log; one process of those that share a store does.")] = True,
+    witness: Annotated[list[str] | None, typer.Option(help="'VKEY URL' of a witness; may be repeated.")] = None,
+    quorum: Annotated[int, typer.Option(min=0, help="Witnesses that must cosign before publication.")] = 0,
+    keep_days: Annotated[
+        float | None, typer.Option(help="Days after which records are dropped; default: never.")
+    ] = None,
+    keep: Annotated[str, typer.Option(help="What stays of dropped records: tokens or digests.")] = "tokens",
     key: Annotated[
         list[str] | None, typer.Option(help="API key that clients must send; may be repeated. None: open to all.")
     ] = None,
@@ -46,6 +58,7 @@ def serve(
         k=k,
         drafter=draft,
         name=name,
+        ledger=LedgerSettings(store, checkpoint, sequence, tuple(witness or ()), quorum, keep_days, keep),
     )
     if any(not secret for secret in key or ()):
         raise PolicyError("an API key is empty", hint="Give --key a value, or leave it out.")
@@ -114,7 +127,8 @@ class _Server(uvicorn.Server):
         for server in getattr(self, "servers", ()):
             for socket in server.sockets:
                 address, port = socket.getsockname()[:2]
-                print(f"API http://{address}:{port}/v1 · proofs http://{address}:{port}/v1/sessions", flush=True)
+                base = f"http://{address}:{port}"
+                print(f"API {base}/v1 · proofs {base}/v1/sessions · log {base}/log", flush=True)
 
 
 async def _listen(engine: Engine, host: str, port: int, keys: list[str], bars: Bars) -> None:

@@ -110,7 +110,7 @@ class Engine:
         except BaseException:
             self._free()
             raise
-        self.ledger.start()
+        self.ledger.start(self.manifest.model.vocabulary)
         self.scheduler.start()
 
     def submit(

@@ -10,6 +10,7 @@ from engine.keyring import Keyring
 from engine.log.checkpoint_file import CheckpointFile
 from engine.log.log import LogSettings, ProviderLog, make_check
 from engine.log.witnesses import Witness, Witnesses
+from engine.retention import Retention
 from engine.store import Store, sqlite
 from verifiable.errors import PolicyError, StoreError
 
@@ -24,6 +25,7 @@ class LedgerSettings:
             disk than the data, or at least in another backup: it is what tells an old store from the newest one.
         sequence: whether this process runs the log. Of several that share a store, exactly one does.
         witnesses: `VKEY URL` of each; `quorum` of them have to cosign a checkpoint before it is published.
+        keep_days: days after which a session's records are dropped, None for never; `keep` says what stays instead.
     """
 
     store: str | None = None
@@ -31,6 +33,8 @@ class LedgerSettings:
     sequence: bool = True
     witnesses: tuple[str, ...] = ()
     quorum: int = 0
+    keep_days: float | None = None
+    keep: str = "tokens"
     log: LogSettings = field(default_factory=LogSettings)
 
 
@@ -49,6 +53,9 @@ class Ledger:
         try:
             self.keys: Keyring = _keys(data, name, self.store)
             self.log: ProviderLog | None = None
+            self.retention = (
+                None if settings.keep_days is None else Retention(self.store, settings.keep_days, settings.keep)
+            )
             if settings.sequence:
                 self.log = ProviderLog(
                     self.store,
@@ -67,12 +74,17 @@ class Ledger:
         """The `.tlog-proof` of a head; None while it is not published, or where the log runs elsewhere."""
         return None if self.log is None else self.log.proof(session, size)
 
-    def start(self) -> None:
+    def start(self, vocabulary: int) -> None:
+        """Start the log, and dropping what has expired. `vocabulary` is the model's: packed token ids depend on it."""
         if self.log is not None:
             self.log.start()
+        if self.retention is not None:
+            self.retention.start(vocabulary)
 
     def close(self) -> None:
         """Make everything queued durable, publish it, and close. Safe to call twice."""
+        if self.retention is not None:
+            self.retention.stop()
         if self.log is not None:
             if self.store.failure() is None:
                 self.store.flush()

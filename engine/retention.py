@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 
 from engine.evidence import pack
@@ -62,20 +63,27 @@ def _packed(leaves: Mapping[int, Leaf], tokens: list[Token], vocabulary: int) ->
     return {turn: encoding.encode(pack(found, vocabulary).to_cbor()) for turn, found in of.items()}
 
 
+def milliseconds() -> int:
+    """Now, in milliseconds since 1970 (UTC)."""
+    return time.time_ns() // 1_000_000
+
+
 class Retention:
     """Drops what has expired, once an hour, in a thread of its own."""
 
-    def __init__(self, store: Store, vocabulary: int, days: float, keep: str, clock: Callable[[], int]) -> None:
+    def __init__(self, store: Store, days: float, keep: str, clock: Callable[[], int] = milliseconds) -> None:
         if days <= 0:
             raise PolicyError("days that records are kept", expected="more than 0", found=days)
         if keep not in KEEP:
             raise PolicyError("what to keep of old sessions", expected=" or ".join(KEEP), found=keep)
-        self._store, self._vocabulary, self._keep, self._clock = store, vocabulary, keep, clock
+        self._store, self._keep, self._clock = store, keep, clock
         self._window = int(days * _DAY)
+        self._vocabulary = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
 
-    def start(self) -> None:
+    def start(self, vocabulary: int) -> None:
+        self._vocabulary = vocabulary
         self._thread.start()
 
     def stop(self) -> None:

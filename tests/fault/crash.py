@@ -32,7 +32,7 @@ from engine.log.checkpoint_file import CheckpointFile
 from engine.log.fsck import Report, fsck
 from engine.log.log import LogSettings
 from engine.store.sqlite import open_store
-from fixtures.synthetic import SyntheticProvider
+from fixtures.synthetic import VOCABULARY, SyntheticProvider
 from verifiable.checkpoint import Checkpoint, open_checkpoint
 from verifiable.cose import peek1
 from verifiable.errors import VerifiableError
@@ -72,7 +72,7 @@ def tell(out: int, kind: bytes, value: bytes) -> None:
 def load(data: Path, out: int) -> None:
     """Answer from several threads, publish all the time, and never stop."""
     provider = SyntheticProvider(data, FAST)
-    provider.ledger.start()
+    provider.ledger.start(VOCABULARY)
 
     def write(seed: int) -> None:
         choose = random.Random(seed ^ os.getpid())
