@@ -113,9 +113,8 @@ def _measure(model: Model, settings: RuntimeSettings, progress: Progress | None)
             trace.reset()
             rows = _run(context, trace, plan.steps, tokens, positions, count)
             results.append(_compare(plan, rows, reference, trace))
-            if plan.empties:
-                context.remove(probe_plan.CHUNKED, 0)
             if plan.copies:
+                context.remove(probe_plan.CHUNKED, 0)
                 for sequence in set(range(probe_plan.SEQUENCES)) - {probe_plan.MAIN, probe_plan.FRESH}:
                     context.copy(probe_plan.MAIN, sequence)
     if model.n_swa > 0 and not settings.swa_full:

@@ -47,7 +47,7 @@ def key(identity: ModelIdentity, settings: RuntimeSettings, seed: bytes) -> dict
 def load(folder: str | PathLike[str], wanted: dict[str, Any]) -> ProbeResult | None:
     """The kept result for *wanted*; None when there is none, or none that can be trusted."""
     try:
-        with open(_path(folder, wanted), "rb") as file:
+        with open(path_of(folder, wanted), "rb") as file:
             data = file.read(_MAX_SIZE + 1)
         if len(data) > _MAX_SIZE:
             return None
@@ -69,7 +69,7 @@ def save(folder: str | PathLike[str], wanted: dict[str, Any], result: ProbeResul
             "seconds": result.seconds,
         },
     }
-    path = _path(folder, wanted)
+    path = path_of(folder, wanted)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".probe-", suffix=".tmp", dir=path.parent)
@@ -90,7 +90,8 @@ def _plain(result: ScheduleResult) -> list[Any]:
     return [result.name, result.equal, result.first_difference, worst, result.compared, result.traced, result.operation]
 
 
-def _path(folder: str | PathLike[str], wanted: dict[str, Any]) -> Path:
+def path_of(folder: str | PathLike[str], wanted: dict[str, Any]) -> Path:
+    """The file in which the result for *wanted* is kept."""
     canonical = json.dumps(wanted, sort_keys=True, separators=(",", ":")).encode()
     return Path(folder) / f"probe-{hashlib.sha256(canonical).hexdigest()}.json"
 

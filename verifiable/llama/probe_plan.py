@@ -48,14 +48,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One way of cutting the work. `n_threads` is None for the settings' own number. After it, sequence `MAIN` is
-    copied to the others when `copies`, and `CHUNKED` is emptied when `empties`."""
+    """One way of cutting the work. `n_threads` is None for the settings' own number. When `copies`, sequence `MAIN`
+    takes the place of whatever the others hold afterwards, except that `FRESH` stays empty."""
 
     name: str
     steps: tuple[Step, ...]
     n_threads: int | None = None
     copies: bool = False
-    empties: bool = False
 
     @property
     def rows(self) -> int:
@@ -112,7 +111,9 @@ def schedules(length: int, n_threads: int) -> tuple[Schedule, ...]:
     singles = _alone(MAIN, head, [28] + [1] * 24 + [4] * 6 + [8] * 4, length, check=True)
     threaded = _alone(THREADED, head, [1] * 12 + [64], length, check=True)
     return (
-        Schedule(f"a chunk of {first} rows", tuple(_alone(CHUNKED, 0, [first], first, learn=True)), empties=True),
+        Schedule(f"a chunk of {first} rows", tuple(_alone(CHUNKED, 0, [first], first, learn=True))),
+        # That chunk is only now taken away: where sequences share a buffer, the places that get free lie before the
+        # ones in use, and what comes next is summed up in another order.
         Schedule("groups of 1 to 33 rows", groups, copies=True),
         Schedule(f"a chunk of {length - head} rows behind them", (Step(((CHUNKED, head, length),), learn=True),)),
         Schedule("single rows, then fours and eights", tuple(singles)),
