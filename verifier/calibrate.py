@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
-from verifiable.errors import PolicyError, VerifiableError
+import numpy as np
+
+from verifiable.errors import EngineError, PolicyError
 from verifiable.logits import MAX_K, Entries
 from verifiable.manifest import Runtime
 from verifier.calibration import Calibration, Sample, settings_of
@@ -82,10 +84,18 @@ def replays(worker: Reexecutor, runtime: Runtime, talks: Sequence[Conversation])
 def _apart(one: Scored, other: Scored) -> bool:
     """Whether two replays differ in most conversations."""
     same = sum(
-        all(a.logit_bytes() == b.logit_bytes() for a, b in zip(left, right, strict=True))
-        for left, right in zip(one, other, strict=True)
+        all(_equal(a, b) for a, b in zip(left, right, strict=True)) for left, right in zip(one, other, strict=True)
     )
     return same * 2 < len(one) or not one
+
+
+def _equal(one: Entries, other: Entries) -> bool:
+    """Whether the leading entries that both have are the same bits."""
+    count = min(len(one.ids), len(other.ids))
+    return bool(
+        (one.ids[:count] == other.ids[:count]).all()
+        and (one.logits[:count].view(np.uint32) == other.logits[:count].view(np.uint32)).all()
+    )
 
 
 def honest_classes(runtime: Runtime) -> list[Class]:
@@ -172,12 +182,15 @@ def calibrate(
             tell(item.name, at + 2, total)
             try:
                 claims = _claims(worker, item, talks, k, threads)
-            except VerifiableError:
-                continue  # this model or machine does not take these settings
+            except (EngineError, PolicyError) as error:  # this model or machine does not take these settings
+                tell(f"{item.name} is left out: {error.what}", at + 2, total)
+                continue
             if item in cheats:
                 cheating.append(sample(item, claims, own))
             elif all(_apart(claims, scored) for scored in own):
                 samples.append(sample(item, claims, own))
+            else:
+                tell(f"{item.name} is left out: the bits of a replay", at + 2, total)
         tell("", total, total)
     if not samples:
         raise PolicyError(

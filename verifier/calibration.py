@@ -17,7 +17,7 @@ import numpy as np
 
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.manifest import Manifest, ModelIdentity, Runtime
-from verifier.eprocess import ALPHA, FEWEST
+from verifier.eprocess import ALPHA, FEWEST, MARGIN
 from verifier.statistics import Distances, Score, score
 
 VERSION = 1
@@ -106,6 +106,7 @@ class Calibration:
             "classes": [sample.name for sample in self.honest],
             "lengths": self.lengths(),
             "conversations": fewest,
+            "margin": MARGIN,
             "without_model": f"rates down to 1/{fewest + 1} a conversation rest on ranks alone",
             "beyond": "further out, on Student's t with 4 degrees of freedom at 1.5 times the measured spread",
         }

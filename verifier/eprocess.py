@@ -16,8 +16,8 @@ Two kinds of bets, half of the wealth on each:
   4 degrees of freedom at 1.5 times the calibration's spread. One conversation of another model needs no more than
   this; the assumption is part of what a verdict states.
 
-Each is held for the mean and the tail statistic, and against every honest class of the calibration; the e-value is
-that of the class that fits the provider best.
+Both are against a claim somewhat noisier than the calibration (`MARGIN`). Each is held for the mean and the tail
+statistic, and against every honest class of the calibration; the e-value is that of the class that fits best.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,12 @@ POWERS = (0.04, 0.1, 0.25, 0.6)
 """Exponents of the bets k p^(k-1) on the far tail."""
 SPREAD = 1.5
 """The tail's scale, in calibrated standard deviations."""
+MARGIN = 0.1
+"""How much larger an honest log ratio may be than the calibration's, which knows only the roundings of one machine.
+
+A long enough test tells any two roundings apart. So the claim that is tested is "no more than a tenth noisier than a
+calibrated class"; what lies within that can't be told, and is reported as such.
+"""
 LEAST_SPREAD = 0.01
 """Smallest standard deviation of a log ratio that is believed."""
 
@@ -79,7 +86,7 @@ class Bets:
         self._seen = np.zeros((runs, 0))
         self._outliers = np.zeros(runs)
         self._rank = np.zeros((runs, len(SHARES) * (len(WIDTHS) + 1)))
-        self._far = np.zeros((runs, len(POWERS)))
+        self._far = np.zeros((runs, len(SHARES) * len(POWERS)))
 
     def add(self, values: Reals) -> None:
         """Settle the bets on each run's next conversation, whose statistics are `values` (runs,)."""
@@ -95,8 +102,9 @@ class Bets:
                 self._rank[:, column] += np.log(1.0 - share + np.where(ranks <= edge, share / edge, 0.0))
                 column += 1
         far = student4((values - self._mean) / self._scale)
-        for column, power in enumerate(POWERS):
-            self._far[:, column] += math.log(power) + (power - 1.0) * np.log(far)
+        for column, (share, power) in enumerate(product(SHARES, POWERS)):
+            bet = math.log(power) + (power - 1.0) * np.log(far)
+            self._far[:, column] += np.logaddexp(math.log(1.0 - share), math.log(share) + bet)
         self._outliers += ranks <= NEAR
         self._seen = np.concatenate([self._seen, values[:, None]], axis=1)
 
@@ -131,8 +139,8 @@ class EProcess:
             raise PolicyError("a calibration without an honest class", expected="one or more", found="none")
         self._bets = {
             name: (
-                Bets(np.array([score.mean for score in scores]), runs),
-                Bets(np.array([score.tail for score in scores]), runs),
+                Bets(np.array([score.mean + MARGIN for score in scores]), runs),
+                Bets(np.array([score.tail + MARGIN for score in scores]), runs),
             )
             for name, scores in classes.items()
         }
