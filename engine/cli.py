@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -28,12 +30,24 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     slots: Annotated[int, typer.Option(min=1, max=64, help="Answers generated at once.")] = 4,
-    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait for a slot.")] = 8,
+    queue: Annotated[
+        int | None, typer.Option(min=0, help="Requests that may wait when every slot is taken; as many as slots.")
+    ] = None,
     ctx: Annotated[int, typer.Option(min=8, help="Context length of one answer, tokens.")] = 4096,
     threads: Annotated[int, typer.Option(min=1, help="Threads for the model.")] = 1,
     kv_type: Annotated[str, typer.Option(help="Type of the KV cache.")] = "bf16",
     k: Annotated[int, typer.Option(min=1, max=128, help="Entries committed for each token.")] = 40,
-    draft: Annotated[str, typer.Option(help=f"Speculation: {' or '.join(DRAFTERS)}.")] = "none",
+    draft: Annotated[
+        str, typer.Option(help=f"Speculation: {', '.join(DRAFTERS)}. `auto` drafts where measurements say it pays.")
+    ] = "auto",
+    draft_model: Annotated[Path | None, typer.Option(help="GGUF of a smaller model with the same vocabulary.")] = None,
+    self_audit: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of the turns that are computed again when idle.")
+    ] = 0.0,
+    grace: Annotated[float, typer.Option(min=0.0, help="Seconds that running answers get at shutdown.")] = 10.0,
+    per_key: Annotated[int | None, typer.Option(min=1, help="Requests that one API key may have at once.")] = None,
+    origin: Annotated[list[str] | None, typer.Option(help="Web origin that may call (CORS); may be repeated.")] = None,
+    log_requests: Annotated[bool, typer.Option(help="Log a line of JSON for each request, without content.")] = False,
     name: Annotated[str, typer.Option(help="The provider's name in its keys and manifest.")] = "provider",
     store: Annotated[str | None, typer.Option(help="URL of a PostgreSQL database; default: a file in --data.")] = None,
     checkpoint: Annotated[
@@ -52,11 +66,15 @@ def serve(
 ) -> None:
     """Serve a GGUF model with an OpenAI-compatible API; every answer comes with a receipt."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    if log_requests:
+        _log_requests()
     settings = EngineSettings(
         runtime=RuntimeSettings(n_ctx=ctx, n_seq_max=slots, type_k=kv_type, type_v=kv_type, n_threads=threads),
         scheduler=SchedulerSettings(slots=slots, queue=queue),
         k=k,
         drafter=draft,
+        draft_model=draft_model,
+        self_audit=self_audit,
         name=name,
         ledger=LedgerSettings(store, checkpoint, sequence, tuple(witness or ()), quorum, keep_days, keep),
     )
@@ -64,16 +82,42 @@ def serve(
         raise PolicyError("an API key is empty", hint="Give --key a value, or leave it out.")
     with Bars() as bars:
         engine = Engine(model, data, settings, bars)
-    run(engine, host, port, key or [], bars)
+    run(engine, host, port, key or [], bars, Limits(grace, per_key, tuple(origin or ())))
+    if engine.self_audit.differences:
+        raise EngineError(
+            "the self-audit found records that this machine does not compute again",
+            found=f"{engine.self_audit.differences} of {engine.self_audit.checked_turns} turns",
+            hint="Check memory, model file and build before serving again.",
+        )
 
 
-def run(engine: Engine, host: str, port: int, api_keys: list[str], bars: Bars) -> None:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`grace` seconds for running answers at shutdown; requests at once `per_key`; web `origins` that may call."""
+
+    grace: float = 10.0
+    per_key: int | None = None
+    origins: tuple[str, ...] = ()
+
+
+def run(engine: Engine, host: str, port: int, api_keys: list[str], bars: Bars, limits: Limits | None = None) -> None:
     """Serve an engine over HTTP until a signal ends it, then close it."""
+    limits = limits or Limits()
     try:
         _announce(engine, bars)
-        asyncio.run(_listen(engine, host, port, api_keys, bars))
+        asyncio.run(_listen(engine, host, port, api_keys, bars, limits))
     finally:
         engine.close()
+
+
+def _log_requests() -> None:
+    """Each request's line as it is, on standard error."""
+    logger = logging.getLogger("engine.requests")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
 
 
 class Bars:
@@ -131,14 +175,14 @@ class _Server(uvicorn.Server):
                 print(f"API {base}/v1 · proofs {base}/v1/sessions · log {base}/log", flush=True)
 
 
-async def _listen(engine: Engine, host: str, port: int, keys: list[str], bars: Bars) -> None:
+async def _listen(engine: Engine, host: str, port: int, keys: list[str], bars: Bars, limits: Limits) -> None:
     config = uvicorn.Config(
-        make_app(engine, [*keys, *_environment_keys()]),
+        make_app(engine, [*keys, *_environment_keys()], per_key=limits.per_key, origins=limits.origins),
         host=host,
         port=port,
         log_level="warning",
         access_log=False,
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=math.ceil(limits.grace),
     )
     server = _Server(config, bars)
     try:

@@ -227,9 +227,10 @@ class Scheduler:
             return
         left = [entry for entry in self._waiting if entry[0].cancelled.is_set()]
         self._waiting = deque(entry for entry in self._waiting if not entry[0].cancelled.is_set())
-        for _, recorder in left:
+        for generation, recorder in left:
             recorder.abandon()
             self.counters.abandoned += 1
+            generation.sink.put(Failed(EngineError("the request was cancelled while it waited")))
 
     def _admit(self) -> None:
         while True:

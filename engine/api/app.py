@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
+from engine import metrics
 from engine.api import completions, errors, proofs
 from engine.api import log as log_routes
+from engine.api.access import Access
 from engine.api.limits import ProofRates, RateLimit
 from engine.api.provider import Provider
+from engine.api.requestlog import RequestLog
 from engine.engine import Engine
 from verifiable import __version__
 from verifiable.errors import EngineError, PolicyError, VerifiableError
@@ -23,10 +27,38 @@ from verifiable.errors import EngineError, PolicyError, VerifiableError
 log = logging.getLogger(__name__)
 
 
-def make_app(engine: Engine, api_keys: Sequence[str] = ()) -> FastAPI:
-    """The application for an engine. With `api_keys`, generating needs one of them as bearer token."""
+def make_app(
+    engine: Engine, api_keys: Sequence[str] = (), *, per_key: int | None = None, origins: Sequence[str] = ()
+) -> FastAPI:
+    """The application for an engine.
+
+    Args:
+        api_keys: generating needs one of them as bearer token; none: it is open to all.
+        per_key: requests that one key may have running or waiting at once.
+        origins: web origins whose pages may call (CORS); none by default.
+    """
     app = proof_app(engine)
-    app.include_router(completions.router(engine), dependencies=[Depends(_authorise(api_keys))])
+    app.include_router(completions.router(engine, Access(api_keys, per_key)))
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Verifiable-Capability", "X-Request-Id"],
+            expose_headers=["X-Request-Id"],
+        )
+    app.add_middleware(RequestLog)
+    metrics_of = metrics.registry(engine)
+
+    @app.get("/metrics")
+    def prometheus() -> Response:
+        return Response(generate_latest(metrics_of), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/ready")
+    def ready() -> JSONResponse:
+        """Whether requests are taken: for load balancers. /health says whether the process is well."""
+        well = engine.scheduler.ready and engine.store.failure() is None
+        return JSONResponse({"ready": well}, 200 if well else 503)
 
     @app.get("/health")
     def health() -> JSONResponse:
@@ -75,17 +107,3 @@ def proof_app(provider: Provider, rates: ProofRates | None = None) -> FastAPI:
         return errors.response(EngineError("the provider failed", hint="The provider's log says more."))
 
     return app
-
-
-def _authorise(api_keys: Sequence[str]) -> Callable[[Request], None]:
-    """What an API key protects: generating. Proof routes have capabilities of their own, public ones need none."""
-    accepted = [key.encode() for key in api_keys]
-
-    def check(request: Request) -> None:
-        sent = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8", "replace")
-        # Every key is compared, so that the time taken tells nothing about which one came close.
-        matches = [hmac.compare_digest(sent, key) for key in accepted]
-        if accepted and not any(matches):
-            raise errors.UnauthorisedError("no such API key", hint="Send it as bearer token.")
-
-    return check

@@ -6,13 +6,15 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from engine.api import errors
+from engine.api import errors, requestlog
+from engine.api.access import Access
 from engine.api.openai import Shape
 from engine.engine import Engine
 from engine.generation import Delta, Done, Event, Failed, Generation, TokenInfo
@@ -28,13 +30,16 @@ _POLL = 0.1
 class AsyncSink:
     """Carries events from the scheduler's thread into the event loop, and counts the bytes that were not read yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, ended: Callable[[], None] = lambda: None) -> None:
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._put = self._taken = 0
+        self._ended = ended
 
     def put(self, event: Event) -> None:
         self._put += _size(event)
+        if not isinstance(event, Delta):
+            self._ended()
         # A loop that is closed has no readers left.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
@@ -48,16 +53,16 @@ class AsyncSink:
         return event
 
 
-def router(engine: Engine) -> APIRouter:
-    routes = APIRouter()
+def router(engine: Engine, access: Access) -> APIRouter:
+    routes = APIRouter(dependencies=[Depends(access)])
 
     @routes.post(CHAT)
     async def chat(request: Request) -> Response:
-        return await _answer(engine, request, CHAT)
+        return await _answer(engine, access, request, CHAT)
 
     @routes.post(COMPLETION)
     async def completion(request: Request) -> Response:
-        return await _answer(engine, request, COMPLETION)
+        return await _answer(engine, access, request, COMPLETION)
 
     @routes.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -81,14 +86,21 @@ def _no_model(engine: Engine, name: str) -> errors.NotFoundError:
     return errors.NotFoundError("no such model", expected=engine.model_name, found=name, parameter="model")
 
 
-async def _answer(engine: Engine, http: Request, path: str) -> Response:
+async def _answer(engine: Engine, access: Access, http: Request, path: str) -> Response:
     request = parse_body(path, await _body(http))
     if request.model not in (None, engine.model_name):
         raise _no_model(engine, request.model or "")
-    sink = AsyncSink()
+    principal: str | None = http.state.principal
+    access.take(principal)
+    sink = AsyncSink(lambda: access.free(principal))
     capability = capability_of(http)
-    # Tokenising a long prompt takes a while: not in the event loop.
-    generation = await asyncio.to_thread(engine.submit, request, sink, capability)
+    try:
+        # Tokenising a long prompt takes a while: not in the event loop.
+        generation = await asyncio.to_thread(engine.submit, request, sink, capability, principal)
+    except BaseException:
+        access.free(principal)
+        raise
+    report = Report(http.scope.get("state", {}).get("request_id", ""), generation)
     shape = Shape(
         generation,
         ("chatcmpl-" if path == CHAT else "cmpl-") + secrets.token_hex(12),
@@ -98,17 +110,57 @@ async def _answer(engine: Engine, http: Request, path: str) -> Response:
     )
     if request.stream:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(_stream(sink, generation, shape), media_type="text/event-stream", headers=headers)
-    return await _whole(http, sink, generation, shape)
+        return _Stream(generation, _stream(sink, generation, shape, report), headers)
+    return await _whole(http, sink, generation, shape, report)
 
 
-async def _whole(http: Request, sink: AsyncSink, generation: Generation, shape: Shape) -> Response:
+class _Stream(StreamingResponse):
+    """A stream that ends its answer when it ends, even where its first byte was never sent."""
+
+    def __init__(self, generation: Generation, content: AsyncIterator[bytes], headers: dict[str, str]) -> None:
+        super().__init__(content, media_type="text/event-stream", headers=headers)
+        self._generation = generation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._generation.cancel()
+
+
+class Report:
+    """The log line of one answer: counts and times, no content."""
+
+    def __init__(self, number: str, generation: Generation) -> None:
+        self._number = number
+        self._generation = generation
+        self._began = time.monotonic()
+        self._first: float | None = None
+
+    def take(self, event: Event) -> None:
+        """Note an event; the last one writes the line."""
+        now = time.monotonic() - self._began
+        if isinstance(event, Delta):
+            self._first = now if self._first is None else self._first
+            return
+        facts: dict[str, Any] = {"request": self._number, "session": self._generation.session}
+        facts |= {"seconds": round(now, 4), "first_token": None if self._first is None else round(self._first, 4)}
+        if isinstance(event, Done):
+            facts |= {"finish": event.finish.name.lower(), "prompt": event.prompt_count, "cached": event.cached}
+            facts |= {"tokens": event.completion_count, "drafted": event.drafted, "accepted": event.accepted}
+        else:
+            facts |= {"finish": "error", "error": type(event.error).__name__}
+        requestlog.write("answer", **facts)
+
+
+async def _whole(http: Request, sink: AsyncSink, generation: Generation, shape: Shape, report: Report) -> Response:
     gone = asyncio.create_task(_watch(http, generation))
     try:
         text: list[str] = []
         tokens: list[TokenInfo] = []
         while True:
             event = await sink.get()
+            report.take(event)
             if isinstance(event, Delta):
                 text.append(event.text)
                 tokens += event.tokens
@@ -127,7 +179,7 @@ async def _watch(http: Request, generation: Generation) -> None:
     generation.cancel()
 
 
-async def _stream(sink: AsyncSink, generation: Generation, shape: Shape) -> AsyncIterator[bytes]:
+async def _stream(sink: AsyncSink, generation: Generation, shape: Shape, report: Report) -> AsyncIterator[bytes]:
     try:
         opening = shape.first()
         if opening is not None:
@@ -135,8 +187,9 @@ async def _stream(sink: AsyncSink, generation: Generation, shape: Shape) -> Asyn
         sent = 0
         while True:
             event = await sink.get()
+            report.take(event)
             if isinstance(event, Delta):
-                yield _event(shape.delta(event.text, event.tokens, sent))
+                yield _event(shape.delta(event, sent))
                 sent += len(event.text)
             elif isinstance(event, Done):
                 yield _event(shape.last(event))

@@ -6,9 +6,10 @@ from typing import Any
 
 from fastapi.responses import JSONResponse
 
+from engine.api.access import UnauthorisedError
 from engine.api.limits import TooManyRequestsError
 from engine.api.serving import NotAcceptableError
-from engine.scheduler import QueueFullError
+from engine.scheduler import QueueFullError, StoppingError
 from engine.sessions import BusySessionError, UnknownSessionError
 from engine.store import ErasedError
 from verifiable.errors import MalformedError, PolicyError, VerifiableError
@@ -21,16 +22,13 @@ class NotFoundError(PolicyError):
     """A route, a model or an object that does not exist (or not for this caller)."""
 
 
-class UnauthorisedError(PolicyError):
-    """No API key, or a wrong one."""
-
-
 _STATUS: tuple[tuple[type[VerifiableError], int, str], ...] = (
     (UnauthorisedError, 401, "invalid_api_key"),
     (UnknownSessionError, 404, "not_found"),
     (NotFoundError, 404, "not_found"),
     (BusySessionError, 409, "session_unavailable"),
     (QueueFullError, 503, "overloaded"),
+    (StoppingError, 503, "shutting_down"),
     (TooManyRequestsError, 429, "rate_limited"),
     (NotAcceptableError, 406, "not_acceptable"),
     (ErasedError, 410, "erased"),

@@ -1,7 +1,8 @@
 """Answers in OpenAI's shapes, for /v1/chat/completions and /v1/completions, whole and as chunks. Pure functions.
 
 What is ours travels in one extra field, `verifiable`, which OpenAI's clients ignore: the session, the turn, and the
-receipt (base64url without padding) in the last message or chunk.
+receipt (base64url without padding) in the last message or chunk. With commitments "stream", every chunk carries the
+hashes of its tokens' leaves (hexadecimal), the index of the first, and the signed head after the last.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.generation import Done, Generation, TokenInfo
+from engine.generation import Delta, Done, Generation, TokenInfo
 from verifiable.records import Finish
 from verifiable.request import CHAT
 
@@ -47,10 +48,20 @@ class Shape:
         """The chunk that opens a chat stream."""
         return self._chunk({"delta": {"role": "assistant", "content": ""}}) if self.chat else None
 
-    def delta(self, text: str, tokens: Iterable[TokenInfo], offset: int) -> dict[str, Any]:
+    def delta(self, step: Delta, offset: int) -> dict[str, Any]:
         """One step's chunk; `offset` counts the characters handed out before it."""
-        part: dict[str, Any] = {"delta": {"content": text}} if self.chat else {"text": text}
-        return self._chunk({**part, "logprobs": self._logprobs(tokens, offset)})
+        part: dict[str, Any] = {"delta": {"content": step.text}} if self.chat else {"text": step.text}
+        chunk = self._chunk({**part, "logprobs": self._logprobs(step.tokens, offset)})
+        if step.proof is None:
+            return chunk
+        proof = {
+            "session": self.generation.session,
+            "turn": self.generation.turn,
+            "first": step.proof.first,
+            "leaves": [value.hex() for value in step.proof.hashes],
+            "head": base64.urlsafe_b64encode(step.proof.head).rstrip(b"=").decode(),
+        }
+        return {**chunk, "verifiable": proof}
 
     def last(self, done: Done) -> dict[str, Any]:
         """The chunk with the finish reason and the receipt."""
