@@ -59,13 +59,13 @@ def survives(paths: list[Path]) -> str:
     return f"{lines[-1:]} ended with {done.returncode}: {done.stderr[-500:]}"
 
 
-def changed(file: File, key: str, kind: int, value: object, element: int | None = None) -> File:
+def changed(file: File, key: str | bytes, kind: int, value: object, element: int | None = None) -> File:
     result = copy.copy(file)
     result.entries = [entry for entry in file.entries if entry.key != key] + [Entry(key, kind, value, element)]
     return result
 
 
-def dropped(file: File, key: str) -> File:
+def dropped(file: File, key: str | bytes) -> File:
     result = copy.copy(file)
     result.entries = [entry for entry in file.entries if entry.key != key]
     return result
@@ -80,7 +80,7 @@ def variations(file: File, architecture: str):
         "rope.scaling.original_context_length expert_feed_forward_length leading_dense_block_count"
     ).split()
     tokens = "bos eos eot eom unknown padding seperator mask cls".split()
-    keys = {entry.key: entry for entry in file.entries}
+    keys: dict[str | bytes, Entry] = {entry.key: entry for entry in file.entries}
     keys |= {k: Entry(k, U32, 0) for k in (f"{architecture}.{name}" for name in extra) if k not in keys}
     keys |= {k: Entry(k, U32, 0) for k in (f"tokenizer.ggml.{name}_token_id" for name in tokens) if k not in keys}
     for key, entry in keys.items():
@@ -235,10 +235,21 @@ def test_an_earlier_import_is_refused_when_it_cannot_be_put_right():
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
     )
     assert "llama_cpp was imported before its environment could be set" in done.stderr
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment | {"GGML_CPU_TILED_MM": "0"}, timeout=60
+    environment["GGML_CPU_TILED_MM"] = "0"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, timeout=60).returncode == 0
+
+
+def test_what_computes_nothing_can_be_used_before(tmp_path):
+    code = (
+        "from verifiable.llama import library\n"
+        "assert 'root' in library.bindings('llama_grammar').json_schema_to_gbnf('{}')\n"
+        "assert library.is_tiled() is None\n"
+        "library.load_library(True)\n"
+        "library.bindings('llama_grammar')\n"
+        "import os; assert os.environ['GGML_CPU_TILED_MM'] == '1'\n"
     )
-    assert done.returncode == 0
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_build_is_named():

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,11 +44,12 @@ def run_command(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str
     )
 
 
-def stock(model: Path, cache: Path) -> dict:
+def stock(model: Path, cache: Path) -> dict[str, Any]:
     """What the probe finds with llama.cpp's own defaults: KV f16, weights repacked, the tiled product on."""
     done = run_command("--model", str(model), "--kv-type", "f16", "--repack", "--tiled", "--json", cache=cache)
     assert done.returncode == EXIT_NOT_INVARIANT, done.stderr
-    return json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 @pytest.mark.parametrize("model", ["smollm2", "gemma3"])
@@ -172,11 +174,19 @@ def test_the_fingerprint_is_that_of_the_reference_logits(tiny_models):
 def test_the_fingerprint_depends_on_what_computes_and_on_nothing_else(tiny_models):
     path = tiny_models["llama"]
     expected = probe(path, INVARIANT).fingerprint
-    for change in ({"n_ctx": 128}, {"n_seq_max": 9}, {"n_threads": 2}, {"n_batch": 64}, {"n_ubatch": 64}):
+    nothing: tuple[dict[str, Any], ...] = (
+        {"n_ctx": 128},
+        {"n_seq_max": 9},
+        {"n_threads": 2},
+        {"n_batch": 64},
+        {"n_ubatch": 64},
+    )
+    for change in nothing:
         result = probe(path, replace(INVARIANT, **change))
         assert result.invariant
         assert result.fingerprint == expected
-    for change in ({"type_k": "q8_0"}, {"flash_attn": False}):
+    something: tuple[dict[str, Any], ...] = ({"type_k": "q8_0"}, {"flash_attn": False})
+    for change in something:
         assert probe(path, replace(INVARIANT, **change)).fingerprint != expected
     assert probe(tiny_models["moe"], INVARIANT).fingerprint != expected
 

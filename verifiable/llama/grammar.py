@@ -50,13 +50,11 @@ def _from_schema(schema: Any) -> str:
         raise PolicyError(
             "a schema refers to another document", expected='"$ref" that begins with #', parameter="response_format"
         )
-    from llama_cpp.llama_grammar import json_schema_to_gbnf
-
     if schema is True or schema == {"type": "object"}:
         schema = {"type": "object"} if schema else {}
     try:
         # Members keep the order in which the schema's canonical form has them.
-        return str(json_schema_to_gbnf(json.dumps(schema)))
+        return str(library.bindings("llama_grammar").json_schema_to_gbnf(json.dumps(schema)))
     except (AssertionError, AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
         raise PolicyError(
             "the schema can't be made into a grammar", found=str(error)[:200], parameter="response_format"

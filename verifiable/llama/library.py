@@ -32,6 +32,7 @@ _WARN, _ERROR, _CONTINUED = 3, 4, 5  # enum ggml_log_level in ggml.h
 _lock = threading.Lock()
 _module: ModuleType | None = None
 _tiled = False
+_imported = False  # by `bindings`, which computes nothing
 _log: deque[str] = deque(maxlen=_KEPT_LINES)
 _callback: Any = None  # the C side keeps only the address: it must stay referenced for the life of the process
 
@@ -69,7 +70,7 @@ def load_library(tiled: bool, *, passive: bool = False) -> ModuleType:
                 )
             return _module
         value = "1" if tiled else "0"
-        if "llama_cpp" in sys.modules and os.environ.get(TILED) != value:
+        if "llama_cpp" in sys.modules and not _imported and os.environ.get(TILED) != value:
             raise EngineError(
                 "llama_cpp was imported before its environment could be set",
                 expected=f"{TILED}={value}",
@@ -98,6 +99,20 @@ def load_library(tiled: bool, *, passive: bool = False) -> ModuleType:
         module.llama_backend_init()
         _module, _tiled = module, tiled
         return module
+
+
+def bindings(name: str) -> ModuleType:
+    """A module of the bindings that computes nothing with a model, such as "llama_grammar", for use before or without
+    `load_library`.
+
+    Raises:
+        ModuleNotFoundError: llama-cpp-python is not installed.
+    """
+    global _imported
+    with _lock:
+        # llama.cpp reads its switches at its first product, so they can still be set after this.
+        _imported = _imported or "llama_cpp" not in sys.modules
+        return importlib.import_module(f"llama_cpp.{name}")
 
 
 def library() -> ModuleType:
