@@ -21,6 +21,7 @@ from engine.api.limits import ProofRates, RateLimit
 from engine.api.provider import Provider
 from engine.api.requestlog import RequestLog
 from engine.engine import Engine
+from engine.page import page
 from verifiable import __version__
 from verifiable.errors import EngineError, PolicyError, VerifiableError
 
@@ -82,6 +83,7 @@ def proof_app(provider: Provider, rates: ProofRates | None = None) -> FastAPI:
     public, private = RateLimit(rates.public), RateLimit(rates.private)
     app.include_router(proofs.router(provider, public, private))
     app.include_router(log_routes.router(provider, public))
+    app.include_router(page.router(provider, public))
 
     @app.exception_handler(VerifiableError)
     async def ours(request: Request, error: VerifiableError) -> Response:

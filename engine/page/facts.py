@@ -1,0 +1,152 @@
+"""What the page says, gathered from the provider. Nothing here is content: ids, sizes, times and digests."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from engine.api.provider import Provider
+from verifiable.checks import check_receipt
+from verifiable.cose import peek1
+from verifiable.errors import VerifiableError
+from verifiable.head import Head
+from verifiable.manifest import RAW_LOGITS
+from verifiable.receipt import Receipt
+
+SHOWN = 20
+"""Sessions listed."""
+POINTS = 24
+"""Places in the log at which its growth is looked at."""
+_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One session in the list."""
+
+    session: str
+    size: int
+    time: str
+    index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """When the log had how many entries, and where that is in the drawing (0 to 100, 0 to 30)."""
+
+    time: str
+    size: int
+    x: float
+    y: float
+
+
+def when(milliseconds: int) -> str:
+    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def served(provider: Provider) -> dict[str, Any]:
+    """The manifest in words."""
+    manifest, runtime = provider.manifest, provider.manifest.runtime
+    return {
+        "provider": manifest.provider,
+        "model": provider.model_name,
+        "files": [(file.name, f"{file.size:,}", file.sha256.hex()) for file in manifest.model.files],
+        "architecture": manifest.model.architecture,
+        "parameters": f"{manifest.model.parameters:,}",
+        "context": f"{runtime.n_ctx:,}",
+        "kv": runtime.type_k if runtime.type_k == runtime.type_v else f"{runtime.type_k} and {runtime.type_v}",
+        "invariant": runtime.invariant,
+        "fingerprint": runtime.fingerprint.hex(),
+        "k": manifest.k,
+        "raw": manifest.value_kind == RAW_LOGITS,
+        "temperature": manifest.defaults.temperature,
+        "drafters": ", ".join(manifest.drafters) or "none",
+        "until": when(manifest.valid_to),
+        "key": provider.keys.provider.public.vkey(),
+    }
+
+
+def log_facts(provider: Provider) -> dict[str, Any] | None:
+    """The log, its witnesses and its growth; None where another machine serves it."""
+    log = provider.ledger.log
+    if log is None:
+        return None
+    published, witnesses = log.published, log.witnesses
+    return {
+        "origin": log.origin,
+        "key": log.key.public.vkey(),
+        "size": published.size,
+        "root": published.root.hex(),
+        "failing": log.failure() is not None,
+        "quorum": witnesses.quorum,
+        "cosigned": len(published.signed.note.signatures) - 1,
+        "witnesses": [
+            (witness.key.name, witnesses.standing[witness.key.name].size, witnesses.standing[witness.key.name].trouble)
+            for witness in witnesses.witnesses
+        ],
+        "growth": _growth(provider, published.size),
+    }
+
+
+def newest(provider: Provider) -> list[Line]:
+    """The newest sessions that have a signed head."""
+    lines = []
+    for _, row in provider.store.sessions(SHOWN):
+        found = provider.store.head(row.session)
+        if found is not None:
+            head = Head.parse(peek1(found[1]).payload)
+            index = provider.store.index_of(row.session, head.size)
+            lines.append(Line(row.session.hex(), head.size, when(head.time), index))
+    return lines
+
+
+def look_up(provider: Provider, text: str) -> dict[str, Any]:
+    """What is known of a session id, or of a receipt in base64 as it came with an answer."""
+    wanted = "".join(text.split())
+    if _ID.fullmatch(wanted):
+        return _session(provider, wanted)
+    try:
+        plain = wanted.replace("-", "+").replace("_", "/").rstrip("=")
+        receipt = Receipt.parse(base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True))
+        session = check_receipt(receipt, [provider.keys.provider.public])
+    except (binascii.Error, ValueError):
+        return {"problem": "This is neither a session's id (32 digits and letters a to f) nor a receipt in base64."}
+    except VerifiableError as error:
+        return {"problem": f"This receipt is not one of this provider's, or it was changed: {error}"}
+    found = _session(provider, session.head.session.hex(), session.head.size)
+    stored = provider.store.head(session.head.session, session.head.size)
+    return {
+        **found,
+        "receipt": True,
+        "turn": receipt.turn + 1,
+        "same": stored is not None and stored[1] == receipt.head,
+    }
+
+
+def _session(provider: Provider, session: str, size: int | None = None) -> dict[str, Any]:
+    heads = [head for head in provider.store.heads(bytes.fromhex(session)) if size is None or head.size == size]
+    if not heads:
+        return {"problem": "This provider has no signed head of such a session."}
+    log = provider.ledger.log
+    published = 0 if log is None else log.published.size
+    rows = []
+    for row in heads:
+        public = row.index is not None and row.index < published
+        rows.append((row.size, when(Head.parse(peek1(row.signed).payload).time), row.index, public))
+    return {"session": session, "heads": rows, "published": published}
+
+
+def _growth(provider: Provider, size: int) -> list[Point]:
+    if size < 2:
+        return []
+    found = []
+    for index in sorted({round(at * (size - 1) / (POINTS - 1)) for at in range(POINTS)}):
+        row = provider.store.entry(index)
+        if row is not None:
+            found.append((Head.parse(peek1(row.signed).payload).time, index + 1))
+    first, last = found[0][0], max(found[-1][0], found[0][0] + 1)
+    return [Point(when(time), at, 100 * (time - first) / (last - first), 30 - 30 * at / size) for time, at in found]

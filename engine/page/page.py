@@ -1,0 +1,90 @@
+"""The page's two routes. Rendered here, without a script: it works with a keyboard, on a phone, and printed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, StrictUndefined
+
+from engine.api.limits import RateLimit
+from engine.api.provider import Provider
+from engine.page.facts import log_facts, look_up, newest, served
+from verifiable.errors import PolicyError
+
+MAX_FORM = 2 << 20
+_HERE = Path(__file__).parent
+_STYLE = (_HERE / "style.css").read_text("utf-8")
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_HEADERS = {
+    "Content-Security-Policy": (
+        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+_FORM = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/x-www-form-urlencoded": {
+                "schema": {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
+            }
+        },
+    }
+}
+
+
+def router(provider: Provider, limit: RateLimit) -> APIRouter:
+    routes = APIRouter(dependencies=[Depends(limit)], tags=["page"])
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
+        (_HERE / "page.html").read_text("utf-8")
+    )
+
+    def render(asked: str = "", found: dict[str, Any] | None = None) -> HTMLResponse:
+        known = {"problem": None, "receipt": False, "same": None, **found} if found is not None else None
+        html = template.render(
+            served=served(provider),
+            log=log_facts(provider),
+            sessions=newest(provider),
+            asked=asked,
+            found=known,
+            style=_STYLE,
+        )
+        return HTMLResponse(html, headers=_HEADERS)
+
+    @routes.get("/", response_class=HTMLResponse)
+    def page() -> HTMLResponse:
+        """What is served, how far the log goes, and the newest sessions, for people."""
+        return render()
+
+    refusals: dict[int | str, dict[str, Any]] = {400: {"description": "No such form, or too long."}}
+
+    @routes.post("/lookup", response_class=HTMLResponse, openapi_extra=_FORM, responses=refusals)
+    async def lookup(http: Request) -> HTMLResponse:
+        """Look a receipt or a session up; answers with the page."""
+        body = bytearray()
+        async for part in http.stream():
+            body += part
+            if len(body) > MAX_FORM:
+                raise PolicyError("the form is too long", expected=f"at most {MAX_FORM} bytes")
+        try:
+            values = parse_qs(bytes(body).decode("utf-8"), strict_parsing=True, max_num_fields=4).get("what", [])
+        except ValueError:
+            values = []
+        if len(values) != 1:
+            raise PolicyError("the form", expected="one field, what", parameter="what")
+        text = values[0]
+        # A receipt is a key: it is not written back into the page.
+        asked = text.strip() if len(text.strip()) == 32 else ""
+        return await run_in_threadpool(lambda: render(asked, look_up(provider, text)))
+
+    return routes
