@@ -1,11 +1,9 @@
 """Public randomness for a challenge: a beacon round that comes after what was published, so nobody chose it.
 
 drand's JSON is read (drand.love, chained and unchained schemes): a round's randomness is SHA-256 of its signature.
-The signature is BLS12-381. Checking it needs a pairing library, which this project does not carry: those that have
-wheels are parts of blockchain clients and made for their own schemes. So a verifier can be passed in (`VerifyRound`);
-without one, a round from a file or an address is only as true as where it came from, and the report says so. That is
-no weaker than the auditor's own randomness, since it is the auditor who fetches it, but it convinces no third party
-until the third party checks the round at the beacon.
+The signature is checked where the extra `beacon` is installed (`verifier.bls`). Without it a round is only as true as
+where it came from, and the report says so: no weaker than the auditor's own randomness, since it is the auditor who
+fetches it, but it convinces no third party until that party checks the round at the beacon.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from verifiable.errors import MalformedError, VerificationError
@@ -21,8 +20,8 @@ from verifiable.errors import MalformedError, VerificationError
 MAX_BYTES = 1 << 16
 _TAG = b"verifiable-inference/v1/challenge/beacon\n"
 
-VerifyRound = Callable[["Round"], None]
-"""Raises VerificationError unless the round's signature is the beacon's."""
+VerifyRound = Callable[["Round", "Chain"], None]
+"""Raises VerificationError unless the round's signature is the network's."""
 
 
 class Beacon(Protocol):
@@ -35,11 +34,14 @@ class Beacon(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A drand network: its hash (hex), when its round 1 was (seconds since 1970), and the seconds between rounds."""
+    """A drand network, as its /info states it: its hash and public key (hex), when its round 1 was (seconds since
+    1970), and the seconds between rounds.
+    """
 
     hash: str
     genesis: int
     period: int
+    key: str
 
     def time_of(self, number: int) -> int:
         """When round `number` was due, in ms since 1970."""
@@ -50,10 +52,21 @@ class Chain:
         return max(1, (time // 1000 - self.genesis) // self.period + 2)
 
 
-QUICKNET = Chain("52db9ba70e0cc0f6eaf7803dd07447a1f5477735fd3f661792ba94600c84e971", 1692803367, 3)
-"""drand's unchained network with a round every 3 seconds (its /info)."""
-DEFAULT = Chain("8990e7a9aaed2ffed73dbd7092123d6f289930540d7651336225dc172e51b2ce", 1595431050, 30)
-"""drand's first public network (its /info)."""
+QUICKNET = Chain(
+    "52db9ba70e0cc0f6eaf7803dd07447a1f5477735fd3f661792ba94600c84e971",
+    1692803367,
+    3,
+    "83cf0f2896adee7eb8b5f01fcad3912212c437e0073e911fb90022d3e760183c8c4b450b6a0a6c3ac6a5776a2d1064510d1fec758c921cc22b0e"
+    "17e63aaf4bcb5ed66304de9cf809bd274ca73bab4af5a6e9c76a4bc09e76eae8991ef5ece45a",
+)
+"""drand's unchained network with a round every 3 seconds."""
+DEFAULT = Chain(
+    "8990e7a9aaed2ffed73dbd7092123d6f289930540d7651336225dc172e51b2ce",
+    1595431050,
+    30,
+    "868f005eb8e6e4ca0a47c8a77ceaa5309a47978a7c71bc5cce96366b5d7a569937c529eeda66c7293784a9402801af31",
+)
+"""drand's first public network, chained, with a round every 30 seconds."""
 CHAINS = {"quicknet": QUICKNET, "default": DEFAULT}
 
 
@@ -110,6 +123,42 @@ class Round:
         return cls(number, computed, signature, previous)
 
 
+class FileBeacon:
+    """A round that the auditor fetched and keeps in a file, e.g. from https://api.drand.sh/CHAIN/public/ROUND.
+
+    Raises:
+        OSError: there is no such file.
+        MalformedError, VerificationError: it holds no round, or `verify` refuses its signature.
+    """
+
+    def __init__(self, path: Path, chain: Chain, verify: VerifyRound | None = None) -> None:
+        with path.open("rb") as file:
+            self.round = Round.parse(file.read(MAX_BYTES + 1))
+        self.chain = chain
+        self.verified = verify is not None
+        if verify is not None:
+            verify(self.round, chain)
+
+    @property
+    def time(self) -> int:
+        """When the round was due, in ms since 1970."""
+        return self.chain.time_of(self.round.number)
+
+    def after(self, time: int) -> Round:
+        check_round(self.round, self.chain, time)
+        return self.round
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "chain": self.chain.hash,
+            "round": self.round.number,
+            "time": self.time,
+            "randomness": self.round.randomness.hex(),
+            "signature": self.round.signature.hex(),
+            "signature_checked": self.verified,
+        }
+
+
 def check_round(found: Round, chain: Chain, published: int, verify: VerifyRound | None = None) -> None:
     """Raise VerificationError unless the round came after `published` (ms since 1970), and is true by `verify`.
 
@@ -123,7 +172,7 @@ def check_round(found: Round, chain: Chain, published: int, verify: VerifyRound 
             found=f"round {found.number}",
         )
     if verify is not None:
-        verify(found)
+        verify(found, chain)
 
 
 def _hex(value: dict[str, Any], name: str, lengths: tuple[int, ...]) -> bytes:

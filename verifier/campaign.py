@@ -7,15 +7,17 @@ what the list promised.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from verifiable.challenge import draw_sessions, draw_turns
 from verifiable.checks import check_evidence, check_receipt
+from verifiable.cose import peek1
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.evidence import Evidence
-from verifiable.head import verify_head
+from verifiable.head import Head, verify_head
 from verifiable.keys import PublicKey
 from verifiable.receipt import Receipt
 from verifiable.verdict import Status, Verdict
@@ -24,6 +26,7 @@ from verifier.client import Client, Listed
 from verifier.fault import Fault
 from verifier.frauds import SELF_PROVING, of_token
 from verifier.outcome import Draw
+from verifier.plan import ChallengePlan, Clocked, plan
 from verifier.reexecute import Reexecutor
 from verifier.remember import Contradiction, Memory, check_growth, check_log
 from verifier.session import audit
@@ -140,14 +143,24 @@ def audit_provider(
     seed: Callable[[], bytes],
     turns: int | None = None,
     report: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    rate: float | None = None,
+    budget: float | None = None,
+    before: int | None = None,
+    announce: Callable[[ChallengePlan], None] = lambda plan: None,
 ) -> tuple[list[Verdict], Draw]:
     """Draw `count` of the provider's sessions and audit them, with at most `turns` turns of each.
 
     Args:
         seed: called once, after the list was fetched; gives the challenge's seed.
         report: told how many sessions are done.
+        rate: the share of the sessions to draw, instead of `count`.
+        budget: seconds after which no further session is begun; the plan and the draw say what that comes to.
+        before: draw only sessions whose heads say that they were signed before that time (ms), a beacon's round.
+        announce: told the plan before the first session is fetched.
 
     Raises:
+        PolicyError: the rate is out of range.
         VerificationError: the list cannot be had (`unreachable`).
         MalformedError: the list is not well formed.
     """
@@ -159,11 +172,18 @@ def audit_provider(
                 auditor.keep("log.fraud", error.fraud.encode())
             raise
     listed = {entry.session: entry for entry in client.sessions(MAX_SESSIONS)}
+    if before is not None:
+        listed = {session: entry for session, entry in listed.items() if signed_at(entry) < before}
+    planned = plan(len(listed), count, rate, budget)
+    announce(planned)
     drawn_with = seed()
-    chosen = draw_sessions(drawn_with, listed, count)
-    verdicts = []
+    chosen = draw_sessions(drawn_with, listed, planned.sessions)
+    clocked = Clocked(budget, time.monotonic)
+    verdicts: list[Verdict] = []
     for done, session in enumerate(chosen):
         report(done, len(chosen))
+        if not clocked.allows(done):
+            break
         try:
             picked = None if turns is None else pick_turns(auditor, client, listed[session], drawn_with, turns)
         except VerifiableError as error:
@@ -171,7 +191,12 @@ def audit_provider(
             continue
         verdicts.append(audit_session(auditor, client, session, listed=listed[session], turns=picked))
     report(len(chosen), len(chosen))
-    return verdicts, Draw(drawn_with, len(listed), len(chosen), turns)
+    return verdicts, Draw(drawn_with, len(listed), len(verdicts), turns, planned)
+
+
+def signed_at(listed: Listed) -> int:
+    """When a listed head says that it was signed (ms). Raises MalformedError."""
+    return Head.parse(peek1(listed.head).payload).time
 
 
 def pick_turns(auditor: Auditor, client: Client, listed: Listed, seed: bytes, count: int) -> list[int]:

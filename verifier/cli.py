@@ -7,12 +7,16 @@ cannot do it. Standard output carries the result, standard error the progress.
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from verifiable.errors import MalformedError, PolicyError
+
+if TYPE_CHECKING:
+    from verifier.beacon import FileBeacon
 
 SAVED = "verifiable-evidence"
 """Folder under the current one for the evidence of sessions that failed, where --save names no other."""
@@ -80,6 +84,12 @@ def audit(
         Path | None,
         typer.Option(help="What `verifiable calibrate` wrote, for machines whose numerics differ."),
     ] = None,
+    rate: Annotated[float | None, typer.Option(help="Draw this share of the sessions, instead of a number.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Begin no session after this time: 90s, 10m, 1.5h.")] = None,
+    beacon: Annotated[
+        Path | None, typer.Option(help="Seed from a drand round (its JSON in a file), instead of this machine's own.")
+    ] = None,
+    chain: Annotated[str, typer.Option(help="The beacon's network: quicknet or default.")] = "quicknet",
     state: Annotated[
         Path | None, typer.Option(help="Folder in which the auditor remembers what a provider has shown it.")
     ] = None,
@@ -90,6 +100,7 @@ def audit(
     """Re-execute what a provider committed to, and compare every bit."""
     from verifier import files, report, show
     from verifier.calibration import Calibration
+    from verifier.plan import parse_budget
     from verifier.run import Plan, carry_out
 
     if not model.is_file():
@@ -111,6 +122,9 @@ def audit(
         calibration=None if calibration is None else Calibration.load(calibration),
         calibration_name=str(calibration),
         state=state,
+        rate=rate,
+        budget=None if budget is None else parse_budget(budget),
+        beacon=None if beacon is None else read_beacon(beacon, chain, seed),
     )
     outcome = carry_out(plan)
     if html is not None:
@@ -120,6 +134,21 @@ def audit(
     else:
         show.say(show.audit(outcome))
     return outcome.status.exit_code
+
+
+def read_beacon(path: Path, chain: str, seed: str | None) -> FileBeacon:
+    """The round that `--beacon` names. Raises PolicyError, MalformedError or OSError."""
+    from verifier.beacon import CHAINS, FileBeacon
+
+    if seed is not None:
+        raise PolicyError("--seed and --beacon exclude each other", expected="one of them", found="both")
+    if chain not in CHAINS:
+        raise PolicyError("no such beacon network", expected=", ".join(CHAINS), found=chain)
+    if find_spec("py_ecc") is None:
+        return FileBeacon(path, CHAINS[chain])
+    from verifier.bls import verify_round
+
+    return FileBeacon(path, CHAINS[chain], verify_round)
 
 
 def parse_seed(text: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 from verifiable.challenge import chance
 from verifiable.verdict import Status, Verdict
 from verifier.marks import compared
+from verifier.plan import ChallengePlan, caught
 
 SHARE = 0.1
 """The share of sessions for which reports state the chance of catching a provider that cheats in them."""
@@ -23,11 +24,12 @@ class Draw:
     population: int
     drawn: int
     turns: int | None = None
+    plan: ChallengePlan | None = None
 
     @property
     def chance(self) -> float:
         """Probability that a provider which cheats in `SHARE` of its sessions would have been caught."""
-        return chance(self.drawn, SHARE)
+        return chance(self.drawn, SHARE) if self.plan is None else caught(self.population, self.drawn, SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ class Outcome:
                 "population": self.draw.population,
                 "drawn": self.draw.drawn,
                 "turns": self.draw.turns,
+                "plan": None if self.draw.plan is None else self.draw.plan.to_json(self.draw.drawn),
                 "chance_at_share": {"share": SHARE, "chance": round(self.draw.chance, 6)},
             }
         return found

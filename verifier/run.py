@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import sys
@@ -19,6 +20,7 @@ from verifiable.evidence import Evidence
 from verifiable.keys import PublicKey
 from verifiable.receipt import Receipt
 from verifiable.verdict import Verdict
+from verifier.beacon import FileBeacon
 from verifier.calibration import Calibration
 from verifier.campaign import Auditor, audit_provider, audit_session
 from verifier.client import Client
@@ -26,6 +28,7 @@ from verifier.fault import Fault
 from verifier.files import read_target
 from verifier.offline import as_committed
 from verifier.outcome import Draw, Outcome
+from verifier.plan import ChallengePlan
 from verifier.progress import Bars
 from verifier.reexecute import Worker
 from verifier.remember import Memory
@@ -53,6 +56,9 @@ class Plan:
     calibration: Calibration | None = None
     calibration_name: str = ""
     state: Path | None = None
+    rate: float | None = None
+    budget: float | None = None
+    beacon: FileBeacon | None = None
 
     @property
     def is_url(self) -> bool:
@@ -60,6 +66,9 @@ class Plan:
 
     def draw_seed(self) -> bytes:
         """The seed that was given, or fresh randomness of this machine."""
+        if self.beacon is not None:
+            keys = b"".join(sorted(key.raw for key in self.trust))
+            return self.beacon.round.seed(self.beacon.chain, hashlib.sha256(keys).digest())
         return os.urandom(SEED_BYTES) if self.seed is None else self.seed
 
     def command(self, seed: bytes | None) -> str:
@@ -70,7 +79,7 @@ class Plan:
         if self.provider is not None:
             words += ["--provider", self.provider]
         if self.is_url:
-            words += ["--sessions", str(self.sessions)]
+            words += ["--sessions", str(self.sessions)] if self.rate is None else ["--rate", f"{self.rate:g}"]
         if self.turns is not None:
             words += ["--turns", str(self.turns)]
         if self.calibration is not None:
@@ -101,11 +110,22 @@ def carry_out(plan: Plan) -> Outcome:
             client = _client(stack, plan)
             report = bars.sessions if bars is not None else (lambda done, total: None)
             try:
-                verdicts, draw = audit_provider(auditor, client, plan.sessions, plan.draw_seed, plan.turns, report)
+                verdicts, draw = audit_provider(
+                    auditor,
+                    client,
+                    plan.sessions,
+                    plan.draw_seed,
+                    plan.turns,
+                    report,
+                    rate=plan.rate,
+                    budget=plan.budget,
+                    before=None if plan.beacon is None else plan.beacon.time,
+                    announce=_announce,
+                )
                 seed = draw.seed
             except VerifiableError as error:  # the provider's list: unreachable, or no list
                 verdicts = [Fault.of(error).verdict()]
-    details: dict[str, Any] = {}
+    details: dict[str, Any] = {} if plan.beacon is None else {"beacon": plan.beacon.to_json()}
     if plan.calibration is not None:
         verdicts, decision = settle(plan.calibration, verdicts)
         if decision is not None:
@@ -122,6 +142,10 @@ def carry_out(plan: Plan) -> Outcome:
         saved=tuple(auditor.saved),
         details=details,
     )
+
+
+def _announce(planned: ChallengePlan) -> None:
+    print("\n".join(planned.lines()), file=sys.stderr, flush=True)
 
 
 def audit_receipt(auditor: Auditor, client: Client, receipt: Receipt, plan: Plan, seed: bytes | None) -> Verdict:

@@ -1,0 +1,173 @@
+"""Plans say what they can reach; beacons come after what they challenge; whoever has the report can repeat the draw."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verifiable.challenge import draw_sessions
+from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifier.beacon import DEFAULT, QUICKNET, FileBeacon, Round, check_round
+from verifier.plan import Clocked, caught, parse_budget, plan, sessions_for
+
+QUICK: dict[str, Any] = {
+    "round": 1000,
+    "randomness": "fe290beca10872ef2fb164d2aa4442de4566183ec51c56ff3cd603d930e54fdd",
+    "signature": "b44679b9a59af2ec876b1a6b1ad52ea9b1615fc3982b19576350f93447cb1125e342b73a8dd2bacbe47e4b6b63ed5e39",
+}
+CHAINED: dict[str, Any] = {
+    "round": 3311596,
+    "previous_signature": (
+        "8ed588f2a7716fb1349e2d9803da5db0005e98a83783c353d4a08f183236a9ad91d70ddb01266f4b7c576983db464b43"
+        "0e65680b9e0098552758afd6c1e6afcb77e3f62fe1b93d42d1cb63abbb2205512fe12fbf74ea9c5ac3b8f5c1e283a1d8"
+    ),
+    "signature": (
+        "a696b9409ababce45749c3a4ec369074453dd4a79967734e1390d969c8ad8d98897d217b9121e92c8ddebbddda8d92f9"
+        "00e3bd6bf9deb166863b1a19390d743f82774001487594c5c09e581db7365f02b70a2c8cc41ce32446ef08e4890c4754"
+    ),
+    "randomness": "647c07b2abbf7ff2afb4d670214f565e5cd9f9c91bfdcecb59a21f3c78d73920",
+}
+"""Rounds of drand's public networks."""
+
+
+def parse(value: object) -> Round:
+    return Round.parse(json.dumps(value).encode())
+
+
+@pytest.mark.parametrize(("population", "drawn", "bad"), [(10, 3, 2), (50, 20, 5), (8, 8, 1), (8, 0, 3)])
+def test_the_chance_is_that_of_a_draw_without_replacement(population, drawn, bad):
+    expected = 1.0 - math.comb(population - bad, drawn) / math.comb(population, drawn)
+    assert caught(population, drawn, bad / population) == pytest.approx(expected)
+
+
+def test_the_chance_is_what_the_lottery_gives():
+    sessions = [bytes([at]) * 16 for at in range(12)]
+    bad = set(sessions[:3])
+    met = sum(bool(bad & set(draw_sessions(at.to_bytes(32, "big"), sessions, 4))) for at in range(4000))
+    assert met / 4000 == pytest.approx(caught(12, 4, 0.25), abs=0.03)
+
+
+def test_nobody_cheats_in_less_than_one_session():
+    assert caught(10, 5, 0.01) == 0.5
+    assert caught(0, 5, 0.01) == 0.0
+
+
+def test_how_many_sessions_a_wanted_chance_takes():
+    for population, share, wanted in itertools.product((20, 1000), (0.05, 0.2), (0.5, 0.95)):
+        count = sessions_for(population, share, wanted)
+        assert caught(population, count, share) >= wanted > caught(population, count - 1, share)
+
+
+def test_a_rate_is_a_share_of_all_and_at_least_one():
+    assert plan(1000, 20, 0.1).sessions == 100
+    assert plan(5, 20, 0.01).sessions == 1
+    assert plan(5, 20).sessions == 5
+    assert plan(0, 20, 0.5).sessions == 0
+    for rate in (0.0, 1.5, -1.0):
+        with pytest.raises(PolicyError):
+            plan(10, 1, rate)
+
+
+def test_a_plan_says_before_it_starts_what_it_can_reach():
+    lines = "\n".join(plan(1000, 50, budget=600.0).lines())
+    assert "50 of 1,000 sessions" in lines
+    assert "600 seconds" in lines
+    assert f"5%: {caught(1000, 50, 0.05):.1%}" in lines
+    assert plan(1000, 50).to_json(10)["chances"]["0.05"] == round(caught(1000, 10, 0.05), 6)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])
+def test_budgets(text, seconds):
+    assert parse_budget(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "10 m", "-5m", "0m", "1e3s", "5d", "٣m", "99999999s"])
+def test_budgets_that_are_none(text):
+    with pytest.raises(MalformedError):
+        parse_budget(text)
+
+
+def test_a_budget_ends_the_audit_before_the_session_that_would_not_fit():
+    now = iter([0.0, 10.0, 20.0, 30.0, 41.0])
+    clocked = Clocked(50.0, lambda: next(now))
+    assert [clocked.allows(done) for done in range(5)] == [True, True, True, True, False]
+    assert Clocked(None, lambda: 1e9).allows(1000)
+
+
+def test_a_round_is_read_strictly():
+    found = parse(QUICK)
+    assert found.randomness == hashlib.sha256(found.signature).digest()
+    assert parse({name: value for name, value in QUICK.items() if name != "randomness"}) == found
+    for bad in (
+        {**QUICK, "more": 1},
+        {**QUICK, "round": 0},
+        {**QUICK, "round": True},
+        {**QUICK, "round": "1000"},
+        {**QUICK, "signature": QUICK["signature"].upper()},
+        {**QUICK, "signature": QUICK["signature"][:-2]},
+        {**QUICK, "signature": 5},
+        {"round": 1},
+        [QUICK],
+    ):
+        with pytest.raises(MalformedError):
+            parse(bad)
+    with pytest.raises(VerificationError) as caught_error:
+        parse({**QUICK, "randomness": "00" * 32})
+    assert caught_error.value.code == "bad-signature"
+
+
+def test_a_round_that_could_have_been_known_is_no_challenge(tmp_path: Path):
+    found = parse(QUICK)
+    due = QUICKNET.time_of(1000)
+    check_round(found, QUICKNET, due - 1)
+    for published in (due, due + 1):
+        with pytest.raises(VerificationError) as error:
+            check_round(found, QUICKNET, published)
+        assert error.value.code == "time-reversed"
+    assert QUICKNET.first_after(due) == 1001
+    assert QUICKNET.first_after(due - 1) == 1000
+    assert QUICKNET.first_after(0) == 1
+    path = tmp_path / "round.json"
+    path.write_text(json.dumps(QUICK))
+    beacon = FileBeacon(path, QUICKNET)
+    assert beacon.after(due - 1) == found
+    assert beacon.to_json()["signature_checked"] is False
+
+
+def test_the_seed_is_bound_to_network_round_and_provider():
+    found = parse(QUICK)
+    seeds = {
+        found.seed(QUICKNET, b"a" * 32),
+        found.seed(QUICKNET, b"b" * 32),
+        found.seed(DEFAULT, b"a" * 32),
+        Round(1001, found.randomness, found.signature).seed(QUICKNET, b"a" * 32),
+    }
+    assert len(seeds) == 4
+    parts = b"verifiable-inference/v1/challenge/beacon\n" + bytes.fromhex(QUICKNET.hash) + (1000).to_bytes(8, "big")
+    assert hashlib.sha256(parts + found.randomness + b"a" * 32).digest() in seeds
+
+
+def test_signatures_of_both_schemes_are_checked():
+    pytest.importorskip("py_ecc", reason="the extra `beacon` is not installed")
+    from verifier.bls import verify_round
+
+    verify_round(parse(QUICK), QUICKNET)
+    verify_round(parse(CHAINED), DEFAULT)
+    found = parse(QUICK)
+    for bad in (
+        Round(1001, found.randomness, found.signature),
+        Round(1000, found.randomness, bytes.fromhex("c0") + bytes(47)),  # the point at infinity
+        Round(1000, found.randomness, bytes([found.signature[0], found.signature[1] ^ 1]) + found.signature[2:]),
+        Round(1000, found.randomness, bytes(48)),
+    ):
+        with pytest.raises(VerificationError) as error:
+            verify_round(bad, QUICKNET)
+        assert error.value.code == "bad-signature"
+    with pytest.raises(VerificationError):
+        verify_round(parse({**CHAINED, "round": 3311597}), DEFAULT)
