@@ -208,6 +208,8 @@ class Fraud:
             raise MalformedError("fraud opening", expected="a turn and one of its tokens", found="other leaves")
         if {turn.session, token.session} != {head.session}:
             raise _nothing("the leaves are of another session", head.session.hex(), token.session.hex())
+        if turn.params.processed:  # the draw depends on tokens that are not shown
+            raise _nothing("the turn has processors", "a turn whose draws follow from single records", "processors")
         key = sampling_key(turn.nonce, turn.request_digest, turn.turn)
         allowed = acceptable(token.entries, turn.params, key, token.position)
         if token.token in allowed:

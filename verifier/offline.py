@@ -15,7 +15,7 @@ from verifiable.receipt import Receipt
 from verifiable.verdict import Check, Status, Verdict
 from verifier.fault import Fault
 from verifier.rebuild import Bound, check_same_history
-from verifier.replay import replay_records
+from verifier.replay import replay_records, replayable
 
 
 def verify_with_evidence(
@@ -60,7 +60,7 @@ def verify_with_evidence(
                 checks.append(Check("Sampler replay", False, fault.what))
                 number = turn.span.turn.turn
                 return fault.verdict(number, session=verdict.session, checks=tuple(checks), details=verdict.details)
-            shown += len(turn.shown)
+            shown += replayable(turn)
     except VerifiableError as error:
         checks.append(Check("Evidence", False, error.what))
         return Fault.of(error).verdict(session=verdict.session, checks=tuple(checks), details=verdict.details)

@@ -212,6 +212,16 @@ def replay(turn: Turn, records: Sequence[Entries], tokens: Sequence[int], masks:
     )
 
 
+def replayable(turn: OpenedTurn) -> int:
+    """How many of the records that a turn shows `replay_records` replays.
+
+    None of them where processors were active and it lacks what they depend on: the tokens before, or the vocabulary.
+    """
+    params = turn.span.turn.params
+    whole = len(turn.shown) == turn.span.end.completion_count
+    return 0 if params.processed and (not whole or needs_vocabulary(params)) else len(turn.shown)
+
+
 def replay_records(turn: OpenedTurn) -> Fault | None:
     """Replay what an opened turn shows of its records: all of them, or single ones."""
     shown = [turn.shown[seq] for seq in sorted(turn.shown)]

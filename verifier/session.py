@@ -23,7 +23,7 @@ from verifier.fault import Fault
 from verifier.marks import COMPARED, UNCHECKED
 from verifier.rebuild import Bound, check_same_history
 from verifier.reexecute import Progress, Reexecutor, Worker
-from verifier.replay import replay_records
+from verifier.replay import replay_records, replayable
 from verifier.scope import describe, not_shown
 from verifier.statistics import Distances
 from verifier.tolerant import KEY, TOLERABLE, details, measure_turns, settle
@@ -147,7 +147,7 @@ class _Audit:
 
     def _replay_shown(self) -> Fault | None:
         """The draws of the records that the evidence shows: cheaper than the model, so before it."""
-        shown = sum(len(turn.shown) for turn in self.turns)
+        shown = sum(map(replayable, self.turns))
         if not shown:
             return None
         self.doing = "Sampler replay of the records shown"
