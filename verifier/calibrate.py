@@ -181,7 +181,7 @@ def calibrate(
         for at, item in enumerate((*honest, *cheats)):
             tell(item.name, at + 2, total)
             try:
-                claims = _claims(worker, item, talks, k, threads)
+                claims = claims_of(worker, item, talks, k, threads)
             except (EngineError, PolicyError) as error:  # this model or machine does not take these settings
                 tell(f"{item.name} is left out: {error.what}", at + 2, total)
                 continue
@@ -232,7 +232,8 @@ def converse(
     return [talk for talk in talks if len(talk.answer) > 1]
 
 
-def _claims(worker: Worker, item: Class, talks: Sequence[Conversation], k: int, threads: int) -> Scored:
+def claims_of(worker: Worker, item: Class, talks: Sequence[Conversation], k: int, threads: int = 1) -> Scored:
+    """The claims of a class: the records that a provider of that kind would have committed to."""
     if item.model is not None:
         with Worker(item.model, threads=threads) as other:
             other.load(item.runtime)

@@ -1,0 +1,225 @@
+"""Cheating is told from honest rounding within a stated number of tokens, and honest providers are not accused.
+
+The tolerant tier at work on a real model: a calibration from one half of the conversations, everything else from the
+other half. For each deviation: how far apart it is from honest rounding (area under the ROC curve, one conversation
+of 32 tokens), and the tokens that reach a power of 0.999 at alpha 1e-6. For each honest class that was held out,
+also classes that the calibration does not know: the highest e-value, which must stay below 1e6.
+
+    python -m benchmarks.detection                       # a small budget
+    python -m benchmarks.detection --conversations 120 --tokens 64 --keep DIR    # full size: an hour or two
+    python -m benchmarks.detection --other-build DIR     # a second llama-cpp-python, unpacked in DIR: a real class
+
+The temperature is not told by logits but by replay, exactly: how many tokens until the first that 0.7 does not give.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measure import Figure
+from benchmarks.measure import main as report_main
+from fixtures import models
+from fixtures.quantise import FILE_TYPES, variant
+from verifiable.errors import EngineError, PolicyError
+from verifiable.logits import Entries
+from verifiable.manifest import Runtime
+from verifiable.sampling import SamplingParams, acceptable, choose, sampling_key
+from verifier.calibrate import Class, Scored, claims_of, converse, honest_classes, known_deviations, replays, sample
+from verifier.calibrate_cli import read_settings
+from verifier.calibration import Calibration, Sample, settings_of
+from verifier.eprocess import ALPHA, needed, power, run
+from verifier.reexecute import Worker
+from verifier.statistics import Score
+from verifier.texts import Conversation
+
+WANTED = 0.999
+LENGTH = 32
+"""Tokens of a conversation that are compared, where the conversations are that long."""
+K = 40
+HELD = ("kv-f16-small", "tiled", "other-build")
+"""Honest classes that calibrations are made without: the test is whether they are accused all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The benchmark's size, and where more is to be had."""
+
+    model: str = "smollm2"
+    conversations: int = 28
+    tokens: int = 32
+    seed: str = "detection"
+    keep: Path | None = None
+    other_build: Path | None = None
+
+
+@contextmanager
+def other_build(folder: Path) -> Iterator[None]:
+    """Worker processes that are started meanwhile load llama-cpp-python from this folder."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), before]))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def collect(options: Options) -> tuple[list[Sample], list[Sample], list[Sample], Scored, Runtime]:
+    """Samples of honest classes, of held-out classes and of deviations; the claims of the plain settings."""
+    path = models.ensure(options.model)
+    runtime = replace(read_settings(None, [])[0], n_ctx=1024)
+    files = {name: variant(name, options.model) for name in FILE_TYPES} if options.model == "smollm2" else {}
+    honest: list[Sample] = []
+    held: list[Sample] = []
+    cheats: list[Sample] = []
+    with Worker(path) as worker:
+        talks = converse(worker, path, runtime, options.conversations, options.tokens, options.seed.encode())
+        own = replays(worker, runtime, talks)
+        plain = [[cut(entry) for entry in talk] for talk in own[0]]
+        for item in honest_classes(runtime):
+            found = attempt(worker, item, talks, own)
+            if found is not None:
+                (held if item.name in HELD else honest).append(found)
+        if options.other_build is not None:
+            with other_build(options.other_build), Worker(path) as elsewhere:
+                item = Class("other-build", "another build of llama.cpp", runtime)
+                found = attempt(elsewhere, item, talks, own)
+                held += [] if found is None else [found]
+        for item in known_deviations(runtime, files):
+            found = attempt(worker, item, talks, own)
+            cheats += [] if found is None else [found]
+            say(item.name)
+    return honest, held, cheats, plain, runtime
+
+
+def attempt(worker: Worker, item: Class, talks: Sequence[Conversation], own: Sequence[Scored]) -> Sample | None:
+    """The sample of a class; None where the settings can't be had here, or give the bits of a replay."""
+    try:
+        claims = claims_of(worker, item, talks, K)
+    except (EngineError, PolicyError):
+        return None
+    found = sample(item, claims, own)
+    nothing = sum(float(one.claim.min(initial=1.0)) == 0.0 for one in found.conversations)
+    replayed = any(
+        all(a.logit_bytes() == b.logit_bytes()[: 4 * K] for a, b in zip(one, other, strict=True))
+        for scored in own
+        for one, other in list(zip(claims, scored, strict=True))[:3]
+    )
+    return None if replayed or nothing == len(found.conversations) else found
+
+
+def cut(entries: Entries) -> Entries:
+    return Entries(entries.ids[:K], entries.logits[:K])
+
+
+def measure_all(options: Options) -> list[Figure]:
+    honest, held, cheats, plain, runtime = collect(options)
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        everything = Calibration(("benchmark",), settings_of(runtime), (), K, "", (*honest, *held), tuple(cheats), {})
+        everything.save(options.keep / f"detection-{options.model}.json")
+    return [*figures(honest, held, cheats), *temperature(plain)]
+
+
+def figures(honest: Sequence[Sample], held: Sequence[Sample], cheats: Sequence[Sample]) -> list[Figure]:
+    """Every figure that needs no model any more."""
+    length = max(at for at in (8, 16, 32) if sum(len(item) >= at for item in honest[0].conversations) >= 24)
+    half = len(honest[0].conversations) // 2
+    known = {item.name: part(item, 0, half).scores(length) for item in honest}
+    tests = {item.name: part(item, half, None).scores(length) for item in (*honest, *held)}
+    note = f"calibrated on {half} conversations of {', '.join(known)}; tested on the others; {length} tokens each"
+    found = []
+    for name, scores in tests.items():
+        path = run(known, scores)
+        what = f"honest {name}: highest e-value, log10"
+        found.append(Figure(what, path.highest / np.log(10.0), "", at_most=float(-np.log10(ALPHA)), note=note))
+        found.append(Figure(f"honest {name}: tokens tested", float(length * len(scores)), "tokens"))
+    near = tests[honest[0].name]
+    for item in cheats:
+        scores = item.scores(length)
+        found.append(Figure(f"{item.name}: area under ROC, one conversation", auc(near, scores), ""))
+        found.append(tokens_to_detect(item.name, known, scores, length))
+    strong = next((item for item in cheats if item.name == "Q4_0"), cheats[-1])
+    found.append(tokens_to_detect(f"{strong.name} in one of ten", known, strong.scores(length), length, 0.1, near))
+    return found
+
+
+def part(item: Sample, first: int, last: int | None) -> Sample:
+    return replace(item, conversations=item.conversations[first:last])
+
+
+def tokens_to_detect(
+    name: str,
+    known: Mapping[str, Sequence[Score]],
+    scores: Sequence[Score],
+    length: int,
+    share: float = 1.0,
+    honest: Sequence[Score] = (),
+) -> Figure:
+    most = 120 if share == 1.0 else 240
+    curve = power(known, scores, share=share, honest=honest, most=most, runs=1000)
+    count = needed(curve, WANTED)
+    if count is None:
+        what = f"{name}: power after {most * length:,} tokens; {WANTED} is not reached"
+        return Figure(what, float(curve[-1]), "", note="the tolerant tier can't tell it: reports say so")
+    return Figure(f"{name}: tokens to power {WANTED} at alpha {ALPHA:g}", float(count * length), "tokens")
+
+
+def auc(honest: Sequence[Score], cheating: Sequence[Score]) -> float:
+    """The probability that a cheating conversation's mean statistic is above an honest one's."""
+    low = np.array([item.mean for item in honest])[:, None]
+    high = np.array([item.mean for item in cheating])[None, :]
+    return float(np.mean((high > low) + 0.5 * (high == low)))
+
+
+def temperature(plain: Scored, asked: float = 0.7, used: float = 1.0) -> list[Figure]:
+    """Tokens until replay finds the first one that was not drawn at the temperature asked for."""
+    first = []
+    for number, talk in enumerate(plain):
+        for nonce in range(20):
+            key = sampling_key(nonce.to_bytes(8, "big"), bytes(32), number)
+            params = SamplingParams(asked, K, 1.0, 0.0, len(talk))
+            hotter = replace(params, temperature=used)
+            wrong = (
+                at
+                for at, entries in enumerate(talk)
+                if choose(entries, hotter, key, at) not in acceptable(entries, params, key, at)
+            )
+            first.append(next(wrong, len(talk)) + 1)
+    note = "by replay of the draw; the end of a conversation counts as not found, so these are upper bounds"
+    name = f"temperature {used} for {asked}: tokens until the first is found"
+    return [
+        Figure(f"{name}, median", float(np.median(first)), "tokens", note=note),
+        Figure(f"{name}, 95 of 100", float(np.quantile(first, 0.95)), "tokens", note=note),
+    ]
+
+
+def say(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.detection", add_help=False)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--conversations", type=int, default=28)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--seed", default="detection")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--other-build", type=Path)
+    options, rest = parser.parse_known_args(arguments)
+    chosen = Options(**vars(options))
+    return report_main(lambda: measure_all(chosen), "detection", __doc__, rest)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
