@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,7 +104,20 @@ def _open(data: Path, settings: LedgerSettings) -> Store:
         return sqlite.open_store(data)
     from engine.store import postgres  # its driver is an extra of its own
 
-    return postgres.open_store(settings.store)
+    return postgres.open_store(settings.store, _machine(data / "machine"))
+
+
+def _machine(path: Path) -> bytes:
+    """What this machine is called in a store that it shares: random, made once, and kept in its data folder."""
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name("machine.new")
+            temporary.write_text(os.urandom(16).hex() + "\n")
+            os.rename(temporary, path)
+        return bytes.fromhex(path.read_text("ascii").strip())
+    except (OSError, ValueError) as error:
+        raise StoreError(f"this machine's name {path} can't be read", found=str(error)) from error
 
 
 def _keys(data: Path, name: str, store: Store) -> Keyring:

@@ -195,7 +195,7 @@ class Store(LogStore, Protocol):
         ...
 
     def unsigned(self) -> Iterable[bytes]:
-        """Sessions whose stored leaves go past their newest head: what a crash leaves behind."""
+        """This writer's sessions whose stored leaves go past their newest head: what a crash leaves behind."""
         ...
 
     def erase(self, row: SessionRow, time: int) -> None:

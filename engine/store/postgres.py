@@ -16,8 +16,10 @@ _LOCK = 0x7665726966696162
 """Advisory lock of the log's transactions ("verifiab" in ASCII), on this database."""
 
 
-def open_store(url: str) -> SqlStore:
+def open_store(url: str, writer: bytes = b"") -> SqlStore:
     """Open the store at a URL (`postgresql://user@host/database`), making its tables where there are none.
+
+    `writer` tells this machine from the others: after a crash it signs what it left behind itself, and no more.
 
     Raises PolicyError for another kind of URL, StoreError where the server can't be used.
     """
@@ -30,7 +32,7 @@ def open_store(url: str) -> SqlStore:
             "the store's URL", expected="postgresql://user@host/database", found=parsed.render_as_string()
         )
     try:
-        return SqlStore(PostgresDatabase(parsed.set(drivername="postgresql+psycopg").render_as_string(False)))
+        return SqlStore(PostgresDatabase(parsed.set(drivername="postgresql+psycopg").render_as_string(False)), writer)
     except exc.SQLAlchemyError as error:
         raise StoreError(
             f"the store at {parsed.render_as_string()} can't be opened",

@@ -41,8 +41,9 @@ _Work = tuple[Executable, Sequence[Mapping[str, Any]]]
 class SqlStore:
     """See `engine.store.Store`. Made by `engine.store.sqlite.open_store` and `engine.store.postgres.open_store`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, writer: bytes = b"") -> None:
         self._database = database
+        self._writer_id = writer
         self._log = SqlLogReader(self._reading)
         self._wake = threading.Condition()
         self._queue: list[_Work] = []
@@ -59,7 +60,7 @@ class SqlStore:
 
     def add_session(self, row: SessionRow) -> None:
         values: dict[str, Any] = {name: getattr(row, name) for name in row.__slots__}
-        self._add(insert(tables.session), [{**values, "checksum": row.checksum()}])
+        self._add(insert(tables.session), [{**values, "checksum": row.checksum(), "writer": self._writer_id}])
 
     def add_request(self, session: bytes, turn: int, canonical: bytes) -> None:
         self._add(insert(tables.request), [{"session": session, "turn": turn, "canonical": canonical}])
@@ -180,9 +181,10 @@ class SqlStore:
 
     def unsigned(self) -> Iterable[bytes]:
         leaf, head, session = tables.leaf.c, tables.head.c, tables.session.c.session
+        mine = tables.session.c.writer == self._writer_id  # another machine may be in the middle of its own
         last = select(func.max(leaf.seq)).where(leaf.session == session).scalar_subquery()
         signed = select(func.coalesce(func.max(head.size), 0)).where(head.session == session).scalar_subquery()
-        return [row[0] for row in self._read(select(session).where(last >= signed))]
+        return [row[0] for row in self._read(select(session).where(last >= signed, mine))]
 
     # The log.
 

@@ -71,6 +71,7 @@ session = Table(
     Column("erased", Number),
     Column("dropped", Number),
     Column("checksum", Blob, nullable=False),
+    Column("writer", Blob, nullable=False),  # which of the machines that share a store writes this session
     sqlite_autoincrement=True,
 )
 
