@@ -116,8 +116,10 @@ def bindings(name: str) -> ModuleType:
 
 
 def library() -> ModuleType:
-    """The loaded llama_cpp; loads it with the invariant setting when nobody has asked for another."""
-    return _module if _module is not None else load_library(tiled=False)
+    """The loaded llama_cpp; loads it with the invariant setting, and patient threads, when nobody has asked before.
+
+    Whoever wants several threads on an idle machine calls `load_library` first."""
+    return _module if _module is not None else load_library(tiled=False, passive=True)
 
 
 def is_tiled() -> bool | None:
