@@ -1,0 +1,128 @@
+"""The driver of a fleet: every job once, whatever dies, and a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.made_up_model import MadeUpModel
+from tests.sessions import TRUST, Recording, ask, made_up
+from verifiable.errors import MalformedError
+from verifier.fleet import Done, Job, LostError, carry_out, read_jobs, run_fleet
+
+
+def session(folder: Path, number: int, tokens: int = 6) -> Path:
+    made = Recording(session=number.to_bytes(16, "big"))
+    made.turn(ask(max_tokens=tokens), range(1, 8), made_up)
+    path = folder / f"{number:04d}.evidence"
+    path.write_bytes(made.evidence().encode())
+    return path
+
+
+class Kept:
+    """Results in memory."""
+
+    def __init__(self) -> None:
+        self.rows: list[Done] = []
+
+    def done(self) -> set[str]:
+        return {row.session for row in self.rows}
+
+    def add(self, rows: Sequence[Done]) -> None:
+        self.rows += rows
+
+
+class Local:
+    """Auditors one after the other; those whose turn is in `dies` die over their job."""
+
+    def __init__(self, dies: Sequence[int] = (), always: str = "") -> None:
+        self.dies, self.always = set(dies), always
+        self.queue: list[Job] = []
+        self.turn = 0
+
+    def free(self, model: str) -> bool:
+        return len(self.queue) < 2
+
+    def submit(self, job: Job) -> None:
+        self.queue.append(job)
+
+    def wait(self) -> tuple[Job, Mapping[str, Any] | LostError]:
+        job = self.queue.pop(0)
+        self.turn += 1
+        if self.turn in self.dies or job.session == self.always:
+            return job, LostError("killed")
+        return job, carry_out(job, MadeUpModel(), TRUST)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> list[Job]:
+    found, bad = read_jobs([session(tmp_path, number) for number in range(8)])
+    assert not bad
+    return found
+
+
+def test_every_session_is_audited_once(jobs):
+    kept = Kept()
+    assert run_fleet(jobs, Local(), kept) == 8
+    assert [row.status for row in kept.rows] == ["verified-exact"] * 8
+    assert all(row.tokens_checked == row.tokens_total == 6 for row in kept.rows)
+
+
+def test_a_job_whose_auditor_died_is_done_again_and_counted_once(jobs):
+    kept = Kept()
+    run_fleet(jobs, Local(dies=(2, 5, 6)), kept)
+    assert sorted(row.session for row in kept.rows) == sorted(job.session for job in jobs)
+    assert sum(row.tries > 1 for row in kept.rows) in (2, 3)
+    assert {row.status for row in kept.rows} == {"verified-exact"}
+
+
+def test_a_session_that_kills_every_auditor_ends_undecided(jobs):
+    kept = Kept()
+    run_fleet(jobs, Local(always=jobs[3].session), kept)
+    undecided = [row for row in kept.rows if row.status == "inconclusive"]
+    assert [(row.session, row.code, row.tries) for row in undecided] == [(jobs[3].session, "auditor-crashed", 3)]
+    assert len(kept.rows) == 8
+
+
+def test_what_is_written_down_is_not_done_again(jobs):
+    kept = Kept()
+    run_fleet(jobs[:5], Local(), kept)
+    assert run_fleet(jobs, Local(), kept) == 3
+    assert run_fleet(jobs, Local(), kept) == 0
+    assert len({row.session for row in kept.rows}) == len(kept.rows) == 8
+
+
+def test_rows_are_written_in_groups(jobs):
+    sizes = []
+
+    class Counting(Kept):
+        def add(self, rows: Sequence[Done]) -> None:
+            sizes.append(len(rows))
+            super().add(rows)
+
+    told = []
+    run_fleet(jobs, Local(), Counting(), flush=3, tell=lambda done, total: told.append((done, total)))
+    assert sizes == [3, 3, 2]
+    assert told == [(at, 8) for at in range(1, 9)]
+
+
+def test_files_that_are_no_evidence_have_a_row_and_doubles_a_name_of_their_own(tmp_path: Path):
+    good, again = session(tmp_path, 1), tmp_path / "copy.evidence"
+    again.write_bytes(good.read_bytes())
+    broken = tmp_path / "broken.evidence"
+    broken.write_bytes(good.read_bytes()[:-40])
+    jobs, bad = read_jobs([good, again, broken])
+    assert [job.session for job in jobs] == [f"{1:032x}", f"{1:032x}/copy.evidence"]
+    assert [(row.session, row.status, row.code) for row in bad] == [("broken.evidence", "failed", "malformed")]
+    with pytest.raises(MalformedError, match="jobs"):
+        run_fleet([jobs[0], jobs[0]], Local(), Kept())
+
+
+def test_evidence_that_vanished_is_a_row_too(jobs):
+    Path(jobs[0].path).unlink()
+    kept = Kept()
+    run_fleet(jobs, Local(), kept)
+    assert [row.code for row in kept.rows if row.status == "inconclusive"] == ["environment"]
