@@ -20,7 +20,7 @@ from fixtures.small_models import Shape, write_moe
 from tests.gguf_files import read
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import library, probe_cache, probe_plan
-from verifiable.llama.cli import EXIT_NOT_INVARIANT, default_cache
+from verifiable.llama.cli import EXIT_NOT_INVARIANT
 from verifiable.llama.cli import probe as command
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.identity import identify
@@ -432,11 +432,11 @@ def test_the_command_on_what_is_wrong(tmp_path, arguments, status, message):
 
 def test_where_results_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache() == tmp_path / "verifiable"
+    assert probe_cache.default_folder() == tmp_path / "verifiable"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for relative in ("", "relative/path"):
         monkeypatch.setenv("XDG_CACHE_HOME", relative)
-        assert default_cache() == tmp_path / "home" / ".cache" / "verifiable"
+        assert probe_cache.default_folder() == tmp_path / "home" / ".cache" / "verifiable"
 
 
 def test_an_unknown_kv_type_is_refused_before_anything_is_read():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
@@ -19,18 +18,12 @@ from verifiable.llama.identity import identify
 from verifiable.llama.library import load_library
 from verifiable.llama.probe import ProbeResult, ScheduleResult
 from verifiable.llama.probe import probe as run_probe
+from verifiable.llama.probe_cache import default_folder
 from verifiable.llama.settings import KV_TYPES, RuntimeSettings, as_dict
 from verifiable.manifest import ModelIdentity
 
 EXIT_NOT_INVARIANT: Final = 3
 _NAME_WIDTH: Final = 34
-
-
-def default_cache() -> Path:
-    """Where results are kept: $XDG_CACHE_HOME/verifiable, or ~/.cache/verifiable."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification says to ignore a relative path.
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "verifiable"
 
 
 def probe(
@@ -65,7 +58,7 @@ def probe(
         disable=not errors.is_terminal,
     ) as bars:
         identity = identify(model, _bar(bars, f"Hashing {model.name}"))
-        cache = None if fresh else default_cache()
+        cache = None if fresh else default_folder()
         result = run_probe(model, settings, _bar(bars, "Numerics probe"), cache, identity=identity)
     print(_as_json(result, identity, settings) if as_json else _as_text(result, identity, settings))
     return 0 if result.invariant else EXIT_NOT_INVARIANT

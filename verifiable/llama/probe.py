@@ -27,13 +27,13 @@ from verifiable.llama import library, probe_cache, probe_plan
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.identity import identify
 from verifiable.llama.model import Model
-from verifiable.llama.probe_plan import Schedule, Step
+from verifiable.llama.probe_plan import Schedule, Step, probe_tokens
 from verifiable.llama.probe_result import ProbeResult, ScheduleResult
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.llama.trace import Trace
 from verifiable.manifest import ModelIdentity
 
-__all__ = ["ProbeResult", "ScheduleResult", "probe"]
+__all__ = ["ProbeResult", "ScheduleResult", "probe", "probe_tokens"]
 
 Progress = Callable[[int, int], None]
 """Called with rows computed and rows in total."""
@@ -86,7 +86,7 @@ def probe(
 
 def _measure(model: Model, settings: RuntimeSettings, progress: Progress | None) -> ProbeResult:
     started = time.monotonic()
-    tokens = probe_plan.probe_tokens(model)
+    tokens = probe_tokens(model)
     positions = probe_plan.probe_positions(len(tokens))
     whole = probe_plan.reference(len(tokens))
     plans = probe_plan.schedules(len(tokens), settings.n_threads)

@@ -139,4 +139,5 @@ def _processor() -> str:
 def default_folder() -> Path:
     """Where results are kept unless told otherwise: `$XDG_CACHE_HOME/verifiable`, else `~/.cache/verifiable`."""
     base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG base directory specification says to ignore a relative path.
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "verifiable"
