@@ -46,6 +46,8 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "prometheus_client": "serve",
     "psycopg": "postgres",
     "ray": "fleet",
+    "pyarrow": "fleet",
+    "py_ecc": "beacon",
 }
 """Import name of each optional package -> the extra that brings it."""
 

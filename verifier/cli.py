@@ -93,6 +93,11 @@ def audit(
     state: Annotated[
         Path | None, typer.Option(help="Folder in which the auditor remembers what a provider has shown it.")
     ] = None,
+    fleet: Annotated[
+        str | None, typer.Option(help="Audit a folder of evidence over Ray: local, or a cluster's ray://HOST:PORT.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=10_000, help="Auditors of a fleet at the same time.")] = 2,
+    results: Annotated[Path, typer.Option(help="Folder for a fleet's results, in Parquet.")] = Path("fleet-results"),
     as_json: Json = False,
     html: Annotated[Path | None, typer.Option(help="Write a report for people, in one file.")] = None,
     save: Annotated[Path | None, typer.Option(help="Keep all evidence in this folder.")] = None,
@@ -105,6 +110,12 @@ def audit(
 
     if not model.is_file():
         raise PolicyError("no such model file", found=model, hint="Name the GGUF file that the provider promises.")
+    if fleet is not None:
+        from verifier.fleet_cli import audit_folder
+
+        keys = files.read_trust(trust)
+        options = {"workers": workers, "threads": threads}
+        return audit_folder(fleet, Path(target), model, keys, **options, out=results, as_json=as_json)
     plan = Plan(
         target=target,
         model=model,
