@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 
 from verifiable.verdict import Check, Status, Verdict
+from verifier import report_tolerant
 from verifier.meaning import meaning
 from verifier.outcome import SHARE, Outcome
 from verifier.show import moment, place, short
@@ -32,7 +33,7 @@ def render(outcome: Outcome) -> str:
         headline=safe(headline),
         lead=lead,
         about=_about(outcome),
-        failures=_failures(outcome),
+        failures=_failures(outcome) + report_tolerant.section(outcome),
         checked=_checked(outcome),
         unchecked=_items(map(safe, outcome.limits())) or "<p>Nothing is known to be left out.</p>",
         sessions=_sessions(outcome),

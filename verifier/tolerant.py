@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,8 @@ class Decision:
         path: the e-value after each of them.
         power: deviation -> probability that it would have been caught with that many conversations.
         outliers: indices of conversations that lie outside every honest class.
+        scores: the mean statistic of each conversation that was compared.
+        honest: class -> the same of its calibration conversations.
     """
 
     status: Status
@@ -97,6 +99,8 @@ class Decision:
     path: Path
     power: Mapping[str, float]
     outliers: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    honest: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def caught(self) -> list[str]:
@@ -128,6 +132,8 @@ class Decision:
             "power": dict(self.power),
             "caught": self.caught,
             "cannot_tell": self.missed,
+            "scores": [round(value, 4) for value in self.scores],
+            "honest": {name: [round(value, 4) for value in sorted(rows)] for name, rows in self.honest.items()},
         }
 
 
@@ -162,7 +168,9 @@ def decide(calibration: Calibration, talks: Sequence[Distances], alpha: float = 
     )
     power = {name: _power(table.get(str(length), ()), len(used)) for name, table in calibration.power.items()}
     status, code, summary = _judge(path, power, length, len(used), alpha)
-    return Decision(status, code, summary, alpha, length, used, path, power, outliers)
+    means = tuple(one.mean for one in scores)
+    honest = {name: [item.mean for item in rows] for name, rows in classes.items()}
+    return Decision(status, code, summary, alpha, length, used, path, power, outliers, means, honest)
 
 
 def _judge(
@@ -241,7 +249,8 @@ def settle(
 
 def apply(verdict: Verdict, decision: Decision, number: int) -> Verdict:
     """A measured session's verdict under the decision, of which it is conversation `number`."""
-    kept = {**verdict.details, KEY: {**verdict.details[KEY], "decision": decision.to_json()}}
+    told = {name: value for name, value in decision.to_json().items() if name not in ("scores", "honest")}
+    kept = {**verdict.details, KEY: {**verdict.details[KEY], "decision": told}}
     if number not in decision.used and decision.status is not Status.INCONCLUSIVE:
         return replace(
             verdict,

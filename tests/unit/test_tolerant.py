@@ -280,3 +280,20 @@ def test_a_calibration_needs_conversations(tmp_path: Path):
         calibrate(tmp_path / "no.gguf", runtime(), conversations=11)
     with pytest.raises(PolicyError, match="no such class"):
         calibrate(tmp_path / "no.gguf", runtime(), against=["mainframe"])
+
+
+def test_the_report_shows_path_distribution_and_what_cannot_be_told(calibration):
+    from verifier.outcome import Outcome
+    from verifier.report import render
+
+    for deviation, words in ((0.0, "Comparison within rounding"), (0.5, "distribution-differs")):
+        verdicts, decision = settle(calibration, several(8, rounded("provider", deviation=deviation), calibration))
+        assert decision is not None
+        told = {**decision.to_json(), "claimed": calibration.claimed()}
+        page = render(Outcome("file", tuple(verdicts), details={"tolerant": told}))
+        assert words in page
+        assert page.count("<polyline") == 1
+        assert "other-machine" in page
+        assert "Can&#x27;t be told" in page or "Can't be told" in page
+    exact = render(Outcome("file", ()))
+    assert "Comparison within rounding" not in exact
