@@ -42,7 +42,7 @@ class Auditors:
         self._seen: tuple[int, int, int] | None = None
         self._keys: tuple[AuditorKey, ...] = ()
 
-    def keys(self) -> tuple[AuditorKey, ...]:
+    def issued(self) -> tuple[AuditorKey, ...]:
         """Every key ever issued, as the file has them now. Raises StoreError where it is damaged."""
         try:
             status = self._path.stat()
@@ -58,14 +58,14 @@ class Auditors:
     def allows(self, token: str) -> bool:
         """Whether a token is an auditor key that was not revoked. The time taken does not depend on the token."""
         digest = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
-        matches = [hmac.compare_digest(key.digest, digest) and key.revoked is None for key in self.keys()]
+        matches = [hmac.compare_digest(key.digest, digest) and key.revoked is None for key in self.issued()]
         return any(matches)
 
     def register(self, name: str, token: str, now: int) -> None:
         """Add a key. Raises PolicyError for a name that is taken or not a name."""
         if not _NAME.fullmatch(name):
             raise PolicyError("the name of an auditor key", expected="letters, digits and . _ @ -", found=name)
-        keys = self.keys()
+        keys = self.issued()
         if any(key.name == name for key in keys):
             raise PolicyError("an auditor key of this name exists", found=name, hint="Names are used once, ever.")
         digest = hashlib.sha256(token.encode()).hexdigest()
@@ -73,7 +73,7 @@ class Auditors:
 
     def revoke(self, name: str, now: int) -> None:
         """Revoke a key for good. Raises PolicyError where there is none of this name."""
-        keys = self.keys()
+        keys = self.issued()
         if not any(key.name == name and key.revoked is None for key in keys):
             raise PolicyError(
                 "no auditor key of this name is in force", found=name, hint="`verifiable keys list` shows them."

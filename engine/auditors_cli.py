@@ -28,7 +28,7 @@ def add(name: _Name, data: _Data) -> None:
 
 def list_(data: _Data, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List the auditor keys that were issued, and which of them are in force."""
-    keys = _register(data).keys()
+    keys = _register(data).issued()
     if as_json:
         print(json.dumps([{"name": key.name, "issued": key.issued, "revoked": key.revoked} for key in keys]))
         return
