@@ -15,7 +15,8 @@ LENGTHS = 17
 
 @dataclass(slots=True)
 class Counters:
-    """Each is written by the scheduler's thread alone. `python_seconds` is the time of steps outside llama.cpp.
+    """Each is written by the scheduler's thread alone. `python_seconds` is the time of steps outside llama.cpp, and
+    `python_cpu` how much of it the scheduler's thread computed (the rest it waited for a processor or for Python's lock).
 
     `accepted_lengths[n]` counts the drafts of which n tokens came true, for each slot and step that had a draft.
     """
@@ -34,11 +35,14 @@ class Counters:
     isolated: int = 0
     decode_seconds: float = 0.0
     python_seconds: float = 0.0
+    python_cpu: float = 0.0
     step_counts: list[int] = field(default_factory=lambda: [0] * (len(STEP_BOUNDS) + 1))
     accepted_lengths: list[int] = field(default_factory=lambda: [0] * LENGTHS)
 
-    def step(self, seconds: float, decode: float) -> None:
+    def step(self, seconds: float, decode: float, python_cpu: float) -> None:
+        """A step is over that took `seconds`, `decode` of them in llama.cpp."""
         self.steps += 1
+        self.python_cpu += python_cpu
         self.decode_seconds += decode
         self.python_seconds += seconds - decode
         self.step_counts[bisect_left(STEP_BOUNDS, seconds)] += 1

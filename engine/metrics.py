@@ -64,6 +64,7 @@ class EngineCollector:
             ("isolated_batches", "Batches that failed and were tried sequence by sequence.", counters.isolated),
             ("decode_seconds", "Seconds in llama.cpp.", counters.decode_seconds),
             ("python_seconds", "Seconds of steps outside llama.cpp.", counters.python_seconds),
+            ("python_cpu_seconds", "Processor seconds of the scheduler outside llama.cpp.", counters.python_cpu),
             ("self_audit_turns", "Own turns that were computed again.", engine.self_audit.checked_turns),
             ("self_audit_tokens", "Tokens of those turns.", engine.self_audit.checked_tokens),
             ("self_audit_differences", "Records that came out differently. An alarm.", engine.self_audit.differences),

@@ -118,6 +118,7 @@ class Scheduler:
         self._policy: Policy = policy or Always()
         self._idle = idle
         self._uses = 0
+        self._decode_cpu = 0.0
         self._waiting: deque[tuple[Generation, Recorder]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
@@ -201,7 +202,8 @@ class Scheduler:
         return [slot for slot in self._slots if slot.generation is not None]
 
     def _step(self) -> None:
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.thread_time()
+        self._decode_cpu = 0.0
         with self._wake:
             self._sweep()
         self._admit()
@@ -217,7 +219,7 @@ class Scheduler:
         plain = all(not part.slot.prefilling for part in parts)
         drafted = time.perf_counter() - drafting if any(part.wanted > 1 for part in parts) else 0.0
         decode = self._carry_out(parts)
-        self.counters.step(time.perf_counter() - began, decode)
+        self.counters.step(time.perf_counter() - began, decode, time.thread_time() - cpu - self._decode_cpu)
         if plain:
             self._policy.measured(sum(len(part.tokens) for part in parts), decode + drafted)
 
@@ -298,7 +300,7 @@ class Scheduler:
                 for index, token in enumerate(part.tokens)
             ]
             rows.append(added[first:])
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.thread_time()
         try:
             logits = self._context.decode(batch)
         except EngineError as error:
@@ -311,6 +313,7 @@ class Scheduler:
             self._leave(parts[0].slot, keep=False)
             return time.perf_counter() - began
         seconds = time.perf_counter() - began
+        self._decode_cpu += time.thread_time() - cpu
         self.counters.rows += len(batch)
         for part, wanted in zip(parts, rows, strict=True):
             slot = part.slot
