@@ -5,6 +5,10 @@ Whatever would end the process has to be an error here; the tests run in one pro
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -14,6 +18,8 @@ from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.context import Batch, Context, NoRoomError
 from verifiable.llama.model import Model
 from verifiable.llama.settings import INVARIANT, KV_TYPES, STOCK, RuntimeSettings, as_dict
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -270,3 +276,59 @@ def test_a_batch_can_be_used_again_and_changed_after_its_decode(context, expecte
     batch.clear()
     batch.add(0, 1, TOKENS[1], False)
     assert same(logits[0][None], expected[:1])
+
+
+RANDOM_USE = """
+import random, resource, sys
+from verifiable.errors import EngineError, PolicyError
+from verifiable.llama.context import Batch, Context
+from verifiable.llama.model import Model
+from verifiable.llama.settings import KV_TYPES, RuntimeSettings
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+models = [Model.load(path) for path in sys.argv[1:]]
+ran = 0
+for seed in range(60):
+    rng = random.Random(seed)
+    pick = rng.choice
+    sequences = pick([1, 2, 3, 16, 256])
+    given = dict(
+        n_ctx=pick([1, 2, 31, 100, 255, 257]), n_seq_max=sequences, n_batch=pick([1, 3, 16, 256, 512]),
+        n_ubatch=pick([1, 2, 31, 512, 4096]), type_k=pick(list(KV_TYPES)), type_v=pick(list(KV_TYPES)),
+        flash_attn=pick([True, True, False]), kv_unified=pick([True, False]), swa_full=pick([True, False]),
+    )
+    print(seed, given, flush=True)
+    try:
+        context = Context(pick(models), RuntimeSettings(**given))
+    except (EngineError, PolicyError):
+        continue
+    ran += 1
+    batch = Batch(pick([1, 8, 600]))
+    for _ in range(20):
+        seq, action = rng.randrange(sequences + 1), rng.random()
+        try:
+            if action < 0.1:
+                context.remove(seq, rng.randrange(given["n_ctx"] + 2))
+            elif action < 0.2:
+                context.copy(seq, rng.randrange(sequences + 1))
+            elif action < 0.22:
+                context.clear()
+            else:
+                batch.clear()
+                for other in rng.sample(range(sequences), min(sequences, pick([1, 2, 16]))):
+                    start = context.length(other)
+                    for position in range(start, start + pick([1, 1, 5, 40])):
+                        batch.add(other, position, rng.randrange(context.model.n_vocab + (rng.random() < 0.01)), True)
+                float(context.decode(batch)[0].sum())
+        except (EngineError, PolicyError):
+            pass
+    context.close()
+print("done", ran)
+"""
+
+
+def test_no_use_of_any_settings_ends_the_process(tiny_models):
+    command = [sys.executable, "-c", RANDOM_USE, *map(str, tiny_models.values())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    last = done.stdout.splitlines()[-1]
+    assert done.returncode == 0, f"{last}: {done.stderr[-500:]}"
+    assert int(last.removeprefix("done ")) > 20

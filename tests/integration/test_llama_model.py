@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,15 @@ def test_control_tokens_have_no_piece(model, gemma):
     for each in (model, gemma):
         for token in each.control_attributes:
             assert each.piece(token) == b""
+
+
+def test_several_threads_may_ask_for_pieces(tiny_models):
+    for _ in range(20):
+        with Model.load(tiny_models["llama"]) as model, Model.load(tiny_models["llama"]) as fresh:
+            expected = [model.piece(token) for token in range(model.n_vocab)]
+            with ThreadPoolExecutor(8) as pool:
+                found = list(pool.map(lambda _, f=fresh: [f.piece(t) for t in range(f.n_vocab)], range(8)))
+            assert all(each == expected for each in found)
 
 
 @pytest.mark.parametrize("token", [-1, 49_152, 2**31, 2**63, 2.5, None, "a"])

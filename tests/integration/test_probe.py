@@ -19,7 +19,7 @@ import pytest
 from fixtures.small_models import Shape, write_moe
 from tests.gguf_files import read
 from verifiable.errors import EngineError, PolicyError
-from verifiable.llama import library, probe_cache, probe_plan
+from verifiable.llama import library, probe_cache, probe_plan, trace
 from verifiable.llama.cli import EXIT_NOT_INVARIANT
 from verifiable.llama.cli import probe as command
 from verifiable.llama.context import Batch, Context
@@ -211,6 +211,24 @@ def test_logits_that_are_no_numbers_are_refused(tiny_models, tmp_path, value):
     path.write_bytes(file.build())
     with pytest.raises(EngineError, match="the model's logits are not all numbers"):
         probe(path, INVARIANT)
+
+
+def test_a_probe_that_sees_too_little_claims_nothing(tiny_models, monkeypatch):
+    """A release of llama.cpp in which results cannot be looked at must not pass for one in which they agree."""
+    for unseen in (b"MUL_MAT", b"ADD", b"MUL", b"ROPE", b"FLASH_ATTN_EXT", b"SWIGLU", b"GET_ROWS"):
+        monkeypatch.setattr(trace, "LAYOUT", trace.LAYOUT | {unseen})
+    result = probe(tiny_models["llama"], INVARIANT)
+    assert not result.invariant
+    assert all(schedule.first_difference is None for schedule in result.schedules)
+
+
+def test_an_error_while_looking_is_an_error_of_the_probe(tiny_models, monkeypatch):
+    def fail(*_):
+        raise ValueError("broken")
+
+    monkeypatch.setattr(trace.Trace, "_take", fail)
+    with pytest.raises(EngineError, match=r"intermediate results: found broken"):
+        probe(tiny_models["llama"], INVARIANT)
 
 
 # The plan.

@@ -1,7 +1,7 @@
 """A GGUF model in memory: its vocabulary, its tokenizer and what its memory can do.
 
 Loading validates the file first (`verifiable.llama.gguf`), because llama.cpp ends the process on some malformed ones.
-A model and everything made from it belong to one thread at a time.
+A model only answers questions once it is loaded, so several threads may ask it; closing it is for one alone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Mapping
-from os import PathLike, fspath
+from os import PathLike, fsencode, fspath
 from types import MappingProxyType, ModuleType, TracebackType
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ class Model:
     Attributes:
         n_vocab: size of the vocabulary; token ids are 0 to n_vocab - 1.
         n_ctx_train: context length in training, tokens.
+        n_layer: number of layers.
         n_swa: width of the sliding attention window, tokens; 0 when all layers see everything.
         is_recurrent, is_hybrid: the memory is (partly) a state that cannot be cut back to an earlier position.
         has_encoder: an encoder-decoder model.
@@ -54,13 +55,13 @@ class Model:
         self._pointer: int | None = pointer
         self._contexts: set[int] = set()
         self._pieces: dict[int, bytes] = {}
-        self._buffer = ctypes.create_string_buffer(256)
         self.repack = repack
         self.n_gpu_layers = n_gpu_layers
         lib = self._lib
         self._vocab: int = lib.llama_model_get_vocab(pointer)
         self.n_vocab: int = lib.llama_vocab_n_tokens(self._vocab)
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(pointer)
+        self.n_layer: int = lib.llama_model_n_layer(pointer)
         self.n_swa: int = lib.llama_model_n_swa(pointer)
         self.is_recurrent: bool = lib.llama_model_is_recurrent(pointer)
         self.is_hybrid: bool = lib.llama_model_is_hybrid(pointer)
@@ -138,7 +139,7 @@ class Model:
         callback = lib.llama_progress_callback(report)  # referenced until the call below has returned
         params.progress_callback = callback
         library.forget_log()
-        pointer = lib.llama_model_load_from_file(fspath(path).encode("utf-8", "surrogateescape"), params)
+        pointer = lib.llama_model_load_from_file(fsencode(path), params)
         if not pointer:
             raise EngineError(f"llama.cpp refuses the model {fspath(path)}", hint=library.last_log())
         return cls(pointer, module, repack, n_gpu_layers)
@@ -233,11 +234,15 @@ class Model:
 
     def _read_piece(self, token: int) -> bytes:
         self._check_tokenizer()
-        count = self._lib.llama_token_to_piece(self._vocab, token, self._buffer, len(self._buffer), 0, False)
-        if count < 0:
-            self._buffer = ctypes.create_string_buffer(-count)
-            count = self._lib.llama_token_to_piece(self._vocab, token, self._buffer, len(self._buffer), 0, False)
-        return self._buffer.raw[:count]
+        # A buffer of its own for each call: other threads may be asking, and the result is kept.
+        size = 256
+        for _ in range(2):
+            buffer = ctypes.create_string_buffer(size)
+            count: int = self._lib.llama_token_to_piece(self._vocab, token, buffer, size, 0, False)
+            if count >= 0:
+                return buffer.raw[:count]
+            size = -count
+        raise EngineError(f"llama.cpp cannot spell token {token}", hint=library.last_log())
 
     def _check_tokenizer(self) -> None:
         if self._pointer is None:
