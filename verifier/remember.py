@@ -68,23 +68,25 @@ class Memory:
             VerificationError: the head is not signed under a trusted manifest.
             MalformedError: the state is damaged.
         """
-        head = verify_head(signed, verify_manifest(manifest, self.trust).session_keys)
+        place, now = self._place("heads", self._head(Seen(manifest, signed)).session), Seen(manifest, signed)
         latest: Head | None = None
-        place = self._place("heads", head.session)
-        for seen in self._read(place):
-            before = verify_head(seen.signed, verify_manifest(seen.manifest, self.trust).session_keys)
-            if before.size == head.size and before.root != head.root:
-                self._write(place, Seen(manifest, signed))
+        known: dict[int, Seen] = {}
+        # What was seen before is compared among itself too: a provider that was caught once stays caught.
+        for seen in (*self._read(place), now):
+            head = self._head(seen)
+            other = known.setdefault(head.size, seen)
+            if self._head(other).root != head.root:
+                self._write(place, now)
                 raise Contradiction(
                     f"the provider signed two histories of one session at size {head.size}",
                     "two-histories",
-                    before.root.hex(),
+                    self._head(other).root.hex(),
                     head.root.hex(),
-                    frauds.of_heads((seen.manifest, seen.signed), (manifest, signed), self.trust),
+                    frauds.of_heads((other.manifest, other.signed), (seen.manifest, seen.signed), self.trust),
                 )
-            if latest is None or before.size > latest.size:
-                latest = before
-        self._write(place, Seen(manifest, signed))
+            if seen is not now and (latest is None or head.size > latest.size):
+                latest = head
+        self._write(place, now)
         return latest
 
     def checkpoint(self, manifest: bytes, note: bytes) -> Checkpoint | None:
@@ -101,23 +103,25 @@ class Memory:
         if log is None:
             raise VerificationError("the manifest names no log", code="log-differs", expected="a log", found="none")
         now = open_checkpoint(note, log).checkpoint
-        place = self._place("checkpoints", log.raw)
+        place, new = self._place("checkpoints", log.raw), Seen(manifest, note)
         latest: Checkpoint | None = None
-        for seen in self._read(place):
-            before = open_checkpoint(seen.signed, log).checkpoint
-            if before.size == now.size and before.root != now.root:
-                self._write(place, Seen(manifest, note))
-                manifests = (manifest,)
+        known: dict[int, Seen] = {}
+        for seen in (*self._read(place), new):
+            shown = open_checkpoint(seen.signed, log).checkpoint
+            other = known.setdefault(shown.size, seen)
+            root = open_checkpoint(other.signed, log).checkpoint.root
+            if root != shown.root:
+                self._write(place, new)
                 raise Contradiction(
-                    f"the provider's log signed two roots at size {now.size}",
+                    f"the provider's log signed two roots at size {shown.size}",
                     "two-histories",
-                    before.root.hex(),
-                    now.root.hex(),
-                    Fraud(Kind.TWO_CHECKPOINTS, manifests, (seen.signed, note)),
+                    root.hex(),
+                    shown.root.hex(),
+                    Fraud(Kind.TWO_CHECKPOINTS, (manifest,), (other.signed, seen.signed)),
                 )
-            if latest is None or before.size > latest.size:
-                latest = before
-        self._write(place, Seen(manifest, note))
+            if seen is not new and (latest is None or shown.size > latest.size):
+                latest = shown
+        self._write(place, new)
         if latest is not None and now.size < latest.size:
             raise Contradiction(
                 "the provider's log is shorter than it was",
@@ -127,6 +131,9 @@ class Memory:
                 None,
             )
         return latest
+
+    def _head(self, seen: Seen) -> Head:
+        return verify_head(seen.signed, verify_manifest(seen.manifest, self.trust).session_keys)
 
     def _place(self, kind: str, of: bytes) -> Path:
         provider = hashlib.sha256(b"".join(sorted(key.raw for key in self.trust))).hexdigest()[:16]

@@ -188,6 +188,10 @@ def test_a_log_that_forks_or_shrinks_is_noticed(tmp_path: Path):
         memory.checkpoint(stated(), note(root=b"s" * 32))
     assert caught.value.fraud is not None
     assert caught.value.fraud.verify(TRUST).code == "two-histories"
+    with pytest.raises(Contradiction, match="two roots"):
+        memory.checkpoint(stated(), note(9))  # caught once, caught for good
+    memory = Memory(tmp_path / "other", TRUST)
+    memory.checkpoint(stated(), note())
     with pytest.raises(Contradiction) as shrunk:
         memory.checkpoint(stated(), note(4))
     assert (shrunk.value.code, shrunk.value.fraud) == ("log-differs", None)

@@ -1,0 +1,195 @@
+"""A provider that changes its story between two audits, over HTTP: found, proven in a file, checked by a stranger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.integration.test_audit_provider import KEY, Provider, honest, seed, send, serve
+from tests.made_up_model import MadeUpModel
+from tests.sessions import PROVIDER, TIME, TRUST, Recording, ask, manifest
+from verifiable.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.cli import main as command
+from verifiable.errors import MalformedError, VerificationError
+from verifiable.keys import PrivateKey
+from verifiable.logits import Entries
+from verifiable.merkle import Tree, leaf_hash
+from verifiable.sampling import choose
+from verifiable.verdict import Status, Verdict
+from verifier import client as clients
+from verifier.campaign import Auditor, audit_provider
+from verifier.client import Client
+from verifier.plan import ChallengePlan
+from verifier.remember import Contradiction, Memory, check_log
+
+LOG = PrivateKey.generate("acme/log", b"l" * 32)
+
+
+class WithLog(Provider):
+    """Has a log of its own making as well, and receipts of every size."""
+
+    def __init__(self, recordings: list[Recording]) -> None:
+        super().__init__(recordings)
+        self.leaves = [leaf_hash(bytes([at])) for at in range(40)]
+        self.size = 10
+        self.consistency: Callable[[int, int], bytes] = self.proof
+
+    def proof(self, old: int, new: int) -> bytes:
+        path = Tree.from_leaves(self.leaves[:new]).consistency_proof(old, new)
+        return json.dumps({"path": [item.hex() for item in path]}).encode()
+
+    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        parts = urlsplit(handler.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if parts.path == "/v1/manifest":
+            return send(handler, manifest(log=LOG.public).sign(PROVIDER))
+        if parts.path == "/log/checkpoint":
+            root = Tree.from_leaves(self.leaves[: self.size]).root()
+            return send(handler, sign_checkpoint(Checkpoint("acme/log", self.size, root), LOG))
+        if parts.path == "/v1/log/consistency":
+            return send(handler, self.consistency(int(query["old"]), int(query["new"])))
+        return super().__call__(handler)
+
+
+def auditor(folder: Path) -> Auditor:
+    return Auditor(MadeUpModel(), TRUST, folder / "kept", memory=Memory(folder / "state", TRUST))
+
+
+def audit(folder: Path, provider: Provider, **options: Any) -> tuple[list[Verdict], Auditor]:
+    here = auditor(folder)
+    with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+        return audit_provider(here, client, 10, seed, **options)[0], here
+
+
+def test_a_session_told_otherwise_the_second_time_is_fraud_that_anyone_can_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, _ = audit(tmp_path, WithLog([honest(1)]))
+    assert [verdict.status for verdict in first] == [Status.EXACT]
+    again, _ = audit(tmp_path, WithLog([honest(1)]))
+    assert [verdict.status for verdict in again] == [Status.EXACT]
+    second, here = audit(tmp_path, WithLog([honest(1, temperature=0.3)]))
+    assert [(verdict.status, verdict.code) for verdict in second] == [(Status.FAILED, "two-histories")]
+    (file,) = [path for path in here.saved if path.endswith(".fraud")]
+    trust = PROVIDER.public.vkey()
+    assert command(["verify", "--fraud", file, "--trust", trust]) == 1
+    assert "two-histories" in capsys.readouterr().out
+    assert command(["verify", "--fraud", file, "--trust", trust, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["code"] == "two-histories"
+    stranger = PrivateKey.generate("acme", b"q" * 32).public.vkey()
+    assert command(["verify", "--fraud", file, "--trust", stranger]) == 3
+    assert command(["verify", "--trust", trust]) == 2
+    assert command(["verify", file, "--fraud", file, "--trust", trust]) == 2
+
+
+def test_a_session_that_lost_a_turn_is_noticed(tmp_path: Path) -> None:
+    audit(tmp_path, WithLog([honest(1, turns=2)]))
+    verdicts, _ = audit(tmp_path, WithLog([honest(1, turns=1)]))
+    assert [(verdict.status, verdict.code) for verdict in verdicts] == [(Status.FAILED, "list-differs")]
+
+
+def test_a_replaced_token_becomes_a_file_of_its_own(tmp_path: Path) -> None:
+    def draw(entries: Entries, params: Any, key: bytes, position: int) -> int:
+        token = choose(entries, params, key, position)
+        return int(next(other for other in entries.ids if other != token)) if position == 9 else token
+
+    made = Recording(session=b"\x01" * 16, capability=b"\x01" * 32, draws=draw)
+    made.turn(ask(max_tokens=5), range(1, 8))
+    made.close()
+    verdicts, here = audit(tmp_path, WithLog([made]))
+    assert [verdict.code for verdict in verdicts] == ["token-not-sampled"]
+    (file,) = [path for path in here.saved if path.endswith(".fraud")]
+    assert command(["verify", "--fraud", file, "--trust", PROVIDER.public.vkey()]) == 1
+    assert Path(file).stat().st_size < 3000
+
+
+def test_a_log_that_was_rewritten_is_noticed_before_anything_is_drawn(tmp_path: Path) -> None:
+    provider = WithLog([honest(1)])
+    audit(tmp_path, provider)
+    provider.size = 20
+    audit(tmp_path, provider)
+    provider.leaves[3] = leaf_hash(b"rewritten")
+    with pytest.raises(Contradiction) as caught:
+        audit(tmp_path, provider)
+    assert caught.value.code == "two-histories"
+    assert (tmp_path / "kept" / "log.fraud").exists()
+    file = str(tmp_path / "kept" / "log.fraud")
+    assert command(["verify", "--fraud", file, "--trust", PROVIDER.public.vkey()]) == 1
+    provider.size = 30
+    with pytest.raises(Contradiction):
+        audit(tmp_path, provider)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"{}",
+        b'{"path": 5}',
+        b'{"path": ["00"]}',
+        b'{"path": ["' + b"G" * 64 + b'"]}',
+        b'{"path": [' + b'"' + b"0" * 64 + b'"' + b"]}",
+        json.dumps({"path": ["0" * 64] * 1000}).encode(),
+        b"[" * 100_000,
+        b"x" * (2 << 20),
+    ],
+)
+def test_a_proof_that_is_none_ends_within_limits_with_a_code(tmp_path: Path, body: bytes) -> None:
+    provider = WithLog([honest(1)])
+    audit(tmp_path, provider)
+    provider.size = 20
+    provider.consistency = lambda old, new: body
+    with (
+        serve(provider) as url,
+        Client(url, auditor_key=KEY) as client,
+        pytest.raises((MalformedError, VerificationError)) as caught,
+    ):
+        check_log(Memory(tmp_path / "state", TRUST), client)
+    assert getattr(caught.value, "code", "malformed") in ("malformed", "bad-consistency-proof", "unreachable")
+
+
+def test_an_endless_checkpoint_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "TOTAL_SECONDS", 2.0)
+
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        if handler.path == "/v1/manifest":
+            return send(handler, manifest(log=LOG.public).sign(PROVIDER))
+        handler.send_response(200)
+        handler.end_headers()
+        while True:
+            handler.wfile.write(b"x" * 65536)
+
+    with serve(endless) as url, Client(url) as client, pytest.raises(VerificationError) as caught:
+        check_log(Memory(tmp_path, TRUST), client)
+    assert caught.value.code == "unreachable"
+
+
+def test_a_rate_is_planned_before_anything_is_fetched(tmp_path: Path) -> None:
+    provider = WithLog([honest(number) for number in range(1, 11)])
+    plans: list[ChallengePlan] = []
+
+    def announce(plan: ChallengePlan) -> None:
+        assert not any("evidence" in path for path in provider.asked)
+        plans.append(plan)
+
+    verdicts, _ = audit(tmp_path, provider, rate=0.3, announce=announce)
+    assert len(verdicts) == plans[0].sessions == 3
+    assert plans[0].population == 10
+
+
+def test_a_budget_that_is_used_up_ends_the_draw(tmp_path: Path) -> None:
+    provider = WithLog([honest(number) for number in range(1, 11)])
+    verdicts, _ = audit(tmp_path, provider, budget=1e-6)
+    assert len(verdicts) == 1
+
+
+def test_sessions_younger_than_the_beacon_are_not_drawn(tmp_path: Path) -> None:
+    provider = WithLog([honest(number) for number in range(1, 5)])
+    assert len(audit(tmp_path, provider, before=TIME + 5001)[0]) == 4  # heads are signed at TIME + 5000
+    assert audit(tmp_path, provider, before=TIME + 5000)[0] == []
