@@ -51,17 +51,17 @@ def make_app(
     app.add_middleware(RequestLog)
     metrics_of = metrics.registry(engine)
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})
     def prometheus() -> Response:
         return Response(generate_latest(metrics_of), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/ready")
+    @app.get("/ready", responses={503: {"description": "It can't take requests now."}})
     def ready() -> JSONResponse:
         """Whether requests are taken: for load balancers. /health says whether the process is well."""
         well = engine.scheduler.ready and engine.store.failure() is None
         return JSONResponse({"ready": well}, 200 if well else 503)
 
-    @app.get("/health")
+    @app.get("/health", responses={503: {"description": "Nothing can be stored any more."}})
     def health() -> JSONResponse:
         failure = engine.store.failure()
         running, waiting = engine.scheduler.load()

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from engine.api import errors, requestlog
 from engine.api.access import Access
+from engine.api.described import ANSWERS, CHAT_BODY, COMPLETION_BODY, REFUSALS
 from engine.api.openai import Shape
 from engine.engine import Engine
 from engine.generation import Delta, Done, Event, Failed, Generation, TokenInfo
@@ -56,19 +57,19 @@ class AsyncSink:
 def router(engine: Engine, access: Access) -> APIRouter:
     routes = APIRouter(dependencies=[Depends(access)])
 
-    @routes.post(CHAT)
+    @routes.post(CHAT, response_class=Response, responses=ANSWERS, openapi_extra=CHAT_BODY)
     async def chat(request: Request) -> Response:
         return await _answer(engine, access, request, CHAT)
 
-    @routes.post(COMPLETION)
+    @routes.post(COMPLETION, response_class=Response, responses=ANSWERS, openapi_extra=COMPLETION_BODY)
     async def completion(request: Request) -> Response:
         return await _answer(engine, access, request, COMPLETION)
 
-    @routes.get("/v1/models")
+    @routes.get("/v1/models", responses={401: REFUSALS[401]})
     async def models() -> dict[str, Any]:
         return {"object": "list", "data": [_model(engine)]}
 
-    @routes.get("/v1/models/{name}")
+    @routes.get("/v1/models/{name}", responses={401: REFUSALS[401], 404: REFUSALS[404]})
     async def model(name: str) -> dict[str, Any]:
         if name != engine.model_name:
             raise _no_model(engine, name)

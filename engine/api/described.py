@@ -1,0 +1,76 @@
+"""What the OpenAPI document says of the routes that generate; their bodies are read by `verifiable.request` itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": "string"},
+            },
+        }
+    },
+}
+
+
+def refusal(what: str) -> dict[str, Any]:
+    """A refusal in OpenAI's form."""
+    return {"description": what, "content": {"application/json": {"schema": _ERROR}}}
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: refusal("The body is not JSON, or a parameter is unknown, malformed or out of range."),
+    401: refusal("No API key, or a wrong one."),
+    404: refusal("No such model, or no such session for this caller."),
+    409: refusal("The session can't take this turn now."),
+    500: refusal("The engine failed."),
+    503: refusal("Too many requests are waiting."),
+}
+_STREAM: dict[str, dict[str, Any]] = {"text/event-stream": {}}
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    **REFUSALS,
+    200: {
+        "description": "The answer, whole or as events; `verifiable` holds session, turn and receipt.",
+        "content": {"application/json": {"schema": {"type": "object"}}, **_STREAM},
+    },
+}
+
+
+def _body(required: str, properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
+    common = {
+        "model": {"type": "string"},
+        "max_tokens": {"type": "integer", "minimum": 1},
+        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+        "seed": {"type": "integer"},
+        "stream": {"type": "boolean"},
+        "verifiable": {"type": "object", "description": "`nonce` (hexadecimal), `session`, `commitments`."},
+    }
+    schema = {"type": "object", "required": [required], "properties": {**properties, **common}}
+    content = {"application/json": {"schema": schema, "example": example}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+_MESSAGE = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {"role": {"enum": ["system", "user", "assistant"]}, "content": {"type": "string"}},
+}
+CHAT_BODY = _body(
+    "messages",
+    {"messages": {"type": "array", "minItems": 1, "items": _MESSAGE}},
+    {"messages": [{"role": "user", "content": "Why is the sky blue?"}], "max_tokens": 32},
+)
+COMPLETION_BODY = _body(
+    "prompt",
+    {"prompt": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}},
+    {"prompt": "The sky is", "max_tokens": 8},
+)
