@@ -247,7 +247,7 @@ class Fraud:
             )
         return Proven(
             code="missing-from-log",
-            what=f"a head of {head.size} leaves is not in the provider's log, which went on {latest - head.time} ms later",
+            what=f"a head of {head.size} leaves is missing from the log, which went on for {latest - head.time} ms",
             expected=f"an entry within {delay} ms",
             found=f"none among {checkpoint.size}",
             provider=stated.provider,

@@ -260,13 +260,12 @@ class _Audit:
             if departed is not None:
                 self._keep(turn, departed)
                 return self._verdict(departed)
-        found = measure_turns(turns, self.prompts, self.worker, session.manifest.runtime)
+        found = measure_turns(turns, self.prompts, self.worker, session.manifest.runtime, calibration.lengths()[-1])
         for turn, part in zip(turns, found, strict=True):
-            leaf, count = turn.span.turn, len(part)
+            leaf, count = turn.span.turn, turn.span.end.completion_count
             differences = tuple(map(float, part.claim))
-            self.results.append(
-                TurnResult(leaf.turn, leaf.prompt_count, count, 0, COMPARED * count, differences=differences)
-            )
+            strip = (COMPARED * len(part)).ljust(count, UNCHECKED)
+            self.results.append(TurnResult(leaf.turn, leaf.prompt_count, count, 0, strip, differences=differences))
         tokens = sum(map(len, found))
         self._passed(f"{tokens} tokens compared with this machine's own rounding")
         undecided = self._verdict(Fault("too-little-evidence", "measured, but not yet decided"))

@@ -38,15 +38,23 @@ KEY = "tolerant"
 
 
 def measure_turns(
-    turns: Sequence[OpenedTurn], prompts: Mapping[int, Sequence[int]], worker: Reexecutor, runtime: Runtime
+    turns: Sequence[OpenedTurn],
+    prompts: Mapping[int, Sequence[int]],
+    worker: Reexecutor,
+    runtime: Runtime,
+    most: int,
 ) -> list[Distances]:
-    """The distances of each turn, whose records must all be shown; those without tokens have none.
+    """The distances of each turn, whose records must all be shown, up to the conversation's first `most` tokens.
 
     Raises:
         PolicyError: this machine's own replays do not differ, so there is no scale.
     """
-    claims = [[turn.shown[seq].entries for seq in sorted(turn.shown)] for turn in turns]
-    tokens = [[turn.shown[seq].token for seq in sorted(turn.shown)] for turn in turns]
+    shown = []
+    for turn in turns:
+        shown.append([turn.shown[seq] for seq in sorted(turn.shown)][:most])
+        most -= len(shown[-1])
+    claims = [[token.entries for token in records] for records in shown]
+    tokens = [[token.token for token in records] for records in shown]
     scored = []
     for settings in replay_settings(runtime):
         worker.load(settings)
@@ -118,6 +126,7 @@ class Decision:
                 f"Whether it was one of these, which {len(self.used)} conversations of {self.length} tokens can't "
                 f"tell from honest rounding: {', '.join(self.missed)}"
             )
+        found.append(f"Tokens after the first {self.length} of each conversation: their logits were not compared")
         found.append("Bits: on this machine records could be compared within rounding only")
         return found
 

@@ -149,6 +149,15 @@ def test_a_coarse_model_fails_after_a_few_conversations(calibration):
     json.dumps([verdict.to_json() for verdict in verdicts])
 
 
+def test_only_as_many_tokens_are_computed_as_the_calibration_compares(calibration):
+    verdict = check(talk(1, rounded("provider"), tokens=24), calibration)
+    assert verdict.details["turns"][0]["strip"] == "~" * 16 + "." * 8
+    verdicts, _ = settle(calibration, [check(talk(at, rounded("provider"), tokens=24), calibration) for at in range(8)])
+    assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
+    assert verdicts[0].tokens_checked == 16
+    assert any("after the first 16" in note for note in verdicts[0].not_shown)
+
+
 def test_where_a_provider_lies_sometimes_the_other_sessions_are_left_undecided(calibration):
     lies = several(5, rounded("provider", deviation=0.5), calibration)
     verdicts, _ = settle(calibration, [*several(3, rounded("provider"), calibration, 50), *lies])
