@@ -21,11 +21,12 @@ from engine.engine import Engine, EngineSettings
 from engine.ledger import LedgerSettings
 from engine.scheduler import SchedulerSettings
 from verifiable.errors import EngineError, PolicyError
+from verifiable.llama import hub
 from verifiable.llama.settings import RuntimeSettings
 
 
 def serve(
-    model: Annotated[Path, typer.Option(help="The GGUF file to serve.")],
+    model: Annotated[Path, typer.Option(help="The GGUF file to serve, or hf:OWNER/REPOSITORY/FILE.gguf from a hub.")],
     data: Annotated[Path, typer.Option(help="Folder for keys and sessions; made when missing.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
@@ -33,6 +34,7 @@ def serve(
     queue: Annotated[
         int | None, typer.Option(min=0, help="Requests that may wait when every slot is taken; as many as slots.")
     ] = None,
+    gpu_layers: Annotated[int, typer.Option(min=-1, help="Layers on a GPU; -1 for all.")] = 0,
     ctx: Annotated[int, typer.Option(min=8, help="Context length of one answer, tokens.")] = 4096,
     threads: Annotated[int, typer.Option(min=1, help="Threads for the model.")] = 1,
     kv_type: Annotated[str, typer.Option(help="Type of the KV cache.")] = "bf16",
@@ -69,7 +71,14 @@ def serve(
     if log_requests:
         _log_requests()
     settings = EngineSettings(
-        runtime=RuntimeSettings(n_ctx=ctx, n_seq_max=slots, type_k=kv_type, type_v=kv_type, n_threads=threads),
+        runtime=RuntimeSettings(
+            n_ctx=ctx,
+            n_seq_max=slots,
+            type_k=kv_type,
+            type_v=kv_type,
+            n_threads=threads,
+            n_gpu_layers=gpu_layers,
+        ),
         scheduler=SchedulerSettings(slots=slots, queue=queue),
         k=k,
         drafter=draft,
@@ -81,6 +90,9 @@ def serve(
     if any(not secret for secret in key or ()):
         raise PolicyError("an API key is empty", hint="Give --key a value, or leave it out.")
     with Bars() as bars:
+        named = hub.parse_name(str(model))
+        if named is not None:
+            model = hub.fetch(*named, progress=lambda done, total: bars("comparing with the hub's hash", done, total))
         engine = Engine(model, data, settings, bars)
     run(engine, host, port, key or [], bars, Limits(grace, per_key, tuple(origin or ())))
     if engine.self_audit.differences:

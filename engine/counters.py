@@ -16,7 +16,7 @@ LENGTHS = 17
 @dataclass(slots=True)
 class Counters:
     """Each is written by the scheduler's thread alone. `python_seconds` is the time of steps outside llama.cpp, and
-    `python_cpu` how much of it the scheduler's thread computed (the rest it waited for a processor or for Python's lock).
+    `python_cpu` how much of it the scheduler's thread computed; the rest it waited for a processor or Python's lock.
 
     `accepted_lengths[n]` counts the drafts of which n tokens came true, for each slot and step that had a draft.
     """

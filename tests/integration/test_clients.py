@@ -26,7 +26,7 @@ SCHEMA = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
-FORM = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
+FORM: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
 
 
 @pytest.fixture(scope="module")

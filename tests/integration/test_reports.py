@@ -384,9 +384,9 @@ def test_streamed_heads_are_durable_and_bind_the_tokens(client: httpx.Client, en
     hashes = [leaf_hash(leaf) for leaf in data]
     assert sum(len(leaves) for _, leaves, _ in seen) == len(tokens_of(engine, final["session"]))
     for first, leaves, signed in seen:
-        head = verify_head(signed, engine.manifest.session_keys)
-        assert [bytes.fromhex(leaf) for leaf in leaves] == hashes[first : head.size]
-        assert head.root == Tree.from_leaves(hashes[: head.size]).root()
+        stated = verify_head(signed, engine.manifest.session_keys)
+        assert [bytes.fromhex(leaf) for leaf in leaves] == hashes[first : stated.size]
+        assert stated.root == Tree.from_leaves(hashes[: stated.size]).root()
     exact(engine, worker, final["session"])
 
 
