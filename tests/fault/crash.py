@@ -43,6 +43,8 @@ from verifiable.tlog_proof import TlogProof
 
 KINDS = {"eio": 1, "enospc": 2, "short": 3, "kill-before": 4, "kill-after": 5, "full": 6}
 WRITERS = 4
+ROUNDS = 20
+"""Kills of one folder before a fresh one."""
 FAST = LedgerSettings(log=LogSettings(integrate_every=0.01, publish_every=0.02))
 _REFUSED = 3
 """Exit status of a child whose ledger met the fault and said so."""
@@ -210,11 +212,14 @@ def _checkpoints(provider: SyntheticProvider, seen: Seen) -> list[str]:
 
 
 def kills(data: Path, count: int, longest: float, seed: int) -> dict[str, object]:
-    """Kill a provider under load `count` times on one folder; each time it starts from what the last one left."""
+    """Kill a provider under load `count` times; each time it starts from what the last one left."""
     choose = random.Random(seed)
-    seen = Seen()
-    wrong: list[str] = []
-    for _ in range(count):
+    base, seen, wrong = data, Seen(), list[str]()
+    receipts = checkpoints = 0
+    for number in range(count):
+        if number % ROUNDS == 0:  # a fresh folder now and then: each check derives the whole of it again
+            receipts, checkpoints = receipts + len(seen.receipts), checkpoints + len(seen.checkpoints)
+            data, seen = base.with_name(f"{base.name}{number}"), Seen()
         process, reading = child(load, data)
         # The start, with its recovery, gets its share of the kills too.
         said = drain(reading, time.monotonic() + choose.uniform(0.0, longest))
@@ -229,7 +234,8 @@ def kills(data: Path, count: int, longest: float, seed: int) -> dict[str, object
             wrong += check(data, seen, every=10)
         if wrong:
             break
-    return {"kills": count, "receipts": len(seen.receipts), "checkpoints": len(seen.checkpoints), "wrong": wrong}
+    receipts, checkpoints = receipts + len(seen.receipts), checkpoints + len(seen.checkpoints)
+    return {"kills": number + 1, "receipts": receipts, "checkpoints": checkpoints, "wrong": wrong}
 
 
 def faults(shim: ctypes.CDLL, folder: Path, kinds: list[str], step: int, offset: int) -> dict[str, object]:
