@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from engine.store import Store
 from verifiable import records
-from verifiable.errors import EngineError, VerifiableError
+from verifiable.errors import EngineError, MalformedError, VerifiableError
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
 from verifiable.logits import TopK
@@ -76,6 +76,11 @@ class SelfAudit:
             context.remove(seq, 0)
             try:
                 self._current = _Run(finished, self._tokens(finished), self._processor(finished), TopK(self._k))
+            except MalformedError as error:
+                self.differences += 1
+                self.checked_turns += 1
+                log.error("SELF-AUDIT FAILED: a stored record is damaged: %s", error)
+                return
             except VerifiableError as error:
                 log.warning("a turn can't be audited: %s", error)
                 return
