@@ -150,13 +150,16 @@ def _run(
         rows = [(seq, position) for seq, start, end in step.runs for position in range(start, end)]
         for at in range(0, len(rows), most):
             part = rows[at : at + most]
-            traced = trace is not None and (step.learn or step.check)
+            learnt = min(max(step.learn - at, 0), len(part))
             batch.clear()
-            for seq, position in part:
-                # All rows of a traced batch, so that the last layer computes as many rows as the others.
-                batch.add(seq, position, tokens[position], traced or position in positions)
-            if trace is not None and step.learn:
-                trace.learn(len(part))
+            outputs = 0
+            for row, (seq, position) in enumerate(part):
+                # All rows of a batch that is looked into, so that its last layer has as many rows as the others.
+                wanted = position in positions or row < learnt or (trace is not None and step.check)
+                batch.add(seq, position, tokens[position], wanted)
+                outputs += wanted
+            if trace is not None and learnt:
+                trace.learn(len(part), learnt, outputs)
             elif trace is not None and step.check:
                 trace.check(len(part))
             logits = context.decode(batch)

@@ -24,7 +24,8 @@ from verifiable.manifest import ModelIdentity
 
 _T = TypeVar("_T")
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""To be raised with every change of what is kept, and of what the probe computes."""
 _MAX_SIZE: Final = 65_536
 
 

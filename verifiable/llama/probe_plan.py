@@ -19,9 +19,10 @@ LENGTH: Final = 600
 """Tokens of the probe: past 512, where padded KV lengths, window sizes and split-KV kernels change."""
 HEAD: Final = 472
 """Where the sequence is copied, and the schedules part."""
+CHUNK: Final = 512
+"""Rows of a whole chunk: llama.cpp's own micro-batch."""
 FIRST: Final = 144
-"""Rows of the first chunk whose intermediate values are learnt: above every chunk size at which a kernel changes,
-except that of whole micro-batches, which the reference has."""
+"""Tokens at the start whose intermediate values are learnt, from a whole chunk."""
 BORDERS: Final = (4, 8, 32, 64, 128, 256, HEAD, 512, 536, 568, LENGTH)
 """Rows or positions at which some kernel of llama.cpp 0.5 changes; logits are compared on both sides of each."""
 SMALL: Final = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 32, 33)
@@ -35,10 +36,10 @@ Run = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One batch. Its intermediate values are learnt, or looked up, or neither."""
+    """One batch. The intermediate values of its first rows are learnt (`learn` of them), or all are looked up."""
 
     runs: tuple[Run, ...]
-    learn: bool = False
+    learn: int = 0
     check: bool = False
 
     @property
@@ -99,7 +100,7 @@ def probe_positions(length: int) -> frozenset[int]:
 
 def reference(length: int) -> Schedule:
     """The way that all others are compared with, as an auditor goes: the largest chunks, alone."""
-    return Schedule("whole chunks", tuple(_alone(MAIN, 0, [512] * (length // 512 + 1), length)))
+    return Schedule("whole chunks", tuple(_alone(MAIN, 0, [CHUNK] * (length // CHUNK + 1), length)))
 
 
 def schedules(length: int, n_threads: int) -> tuple[Schedule, ...]:
@@ -109,13 +110,14 @@ def schedules(length: int, n_threads: int) -> tuple[Schedule, ...]:
     others = 2 if n_threads == 1 else 1
     groups = tuple(Step(step.runs, check=step.runs[0][2] <= first) for step in _alone(MAIN, 0, _cycle(SMALL), head))
     singles = _alone(MAIN, head, [28] + [1] * 24 + [4] * 6 + [8] * 4, length, check=True)
+    behind = Step(((CHUNKED, head, length),), learn=length - head)
     threaded = _alone(THREADED, head, [1] * 12 + [64], length, check=True)
     return (
-        Schedule(f"a chunk of {first} rows", tuple(_alone(CHUNKED, 0, [first], first, learn=True))),
+        Schedule("a whole chunk beside others", (Step(((CHUNKED, 0, min(CHUNK, length)),), learn=first),)),
         # That chunk is only now taken away: where sequences share a buffer, the places that get free lie before the
         # ones in use, and what comes next is summed up in another order.
         Schedule("groups of 1 to 33 rows", groups, copies=True),
-        Schedule(f"a chunk of {length - head} rows behind them", (Step(((CHUNKED, head, length),), learn=True),)),
+        Schedule(f"a chunk of {length - head} rows behind them", (behind,)),
         Schedule("single rows, then fours and eights", tuple(singles)),
         Schedule("mixed batches of four sequences", tuple(_mixed(head, first, length))),
         Schedule(f"{others} thread{'s' * (others > 1)} against {n_threads}", tuple(threaded), n_threads=others),
@@ -127,15 +129,13 @@ def _cycle(sizes: Sequence[int]) -> Iterator[int]:
         yield from sizes
 
 
-def _alone(
-    sequence: int, start: int, sizes: Iterable[int], stop: int, *, learn: bool = False, check: bool = False
-) -> Iterator[Step]:
+def _alone(sequence: int, start: int, sizes: Iterable[int], stop: int, *, check: bool = False) -> Iterator[Step]:
     """Batches of one sequence, of these sizes one after the other, up to *stop*."""
     for size in sizes:
         if start >= stop:
             return
         end = min(start + size, stop)
-        yield Step(((sequence, start, end),), learn, check)
+        yield Step(((sequence, start, end),), check=check)
         start = end
 
 

@@ -24,6 +24,7 @@ LAYOUT: Final = frozenset((b"NONE", b"VIEW", b"RESHAPE", b"PERMUTE", b"TRANSPOSE
 """Operations that only move values."""
 FUSED: Final = frozenset((b"RMS_NORM", b"NORM"))
 """Operations that ggml-cpu computes together with the next one; asking for their results would keep it from that."""
+_SELECTION: Final = b"GET_ROWS"
 _EMBEDDING: Final = b"embd"
 """The first result of each graph (`llm_graph_context::build_inp_embd`), one row for each token in it."""
 
@@ -56,7 +57,7 @@ class Trace:
         read.argtypes, read.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t], None
         self._ggml = ggml
         self._mode = _OFF
-        self._rows = 0
+        self._rows = self._first = self._outputs = self._width = 0
         self._seen: dict[bytes, int] = {}
         self._learnt: dict[_Key, tuple[int, set[int]]] = {}
         self._failure: Exception | None = None
@@ -65,12 +66,14 @@ class Trace:
         cast: Any = module
         self.callback = cast.llama_cpp.ggml_backend_sched_eval_callback(self._called)
 
-    def learn(self, rows: int) -> None:
-        """Learn the results of the next decode, a batch of *rows* rows that llama.cpp computes at once."""
+    def learn(self, rows: int, first: int, outputs: int) -> None:
+        """Learn the results of the next decode for its *first* rows: a batch of *rows* rows of one sequence, that
+        llama.cpp computes at once, with *outputs* rows of logits, those first ones among them."""
+        self._first, self._outputs = first, outputs
         self._begin(_LEARN, rows)
 
     def check(self, rows: int) -> None:
-        """Look up the results of the next decode, whose tokens have all been learnt."""
+        """Look up the results of the next decode, whose tokens have all been learnt and all have logits."""
         self._begin(_CHECK, rows)
 
     def stop(self) -> None:
@@ -119,11 +122,15 @@ class Trace:
         if not size or not self._ggml.ggml_is_contiguous(tensor):
             return
         if self._mode == _LEARN:
+            if name == _EMBEDDING:
+                self._width = size // self._rows
+            elif operation == _SELECTION and size == self._outputs * self._width:
+                self._rows = self._outputs  # the last layer goes on with the rows that have logits
             if size % self._rows:
                 return  # not one share for each token
             share, known = self._learnt.setdefault(key, (size // self._rows, set()))
             if share == size // self._rows:
-                known.update(self._shares(tensor, size, share))
+                known.update(self._shares(tensor, share * self._first, share))
             return
         share, known = self._learnt.get(key, (0, set()))
         if not share:
