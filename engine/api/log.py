@@ -6,6 +6,7 @@ import base64
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from engine.api import serving
@@ -91,7 +92,7 @@ def router(provider: Provider, limit: RateLimit) -> APIRouter:
         }
 
     @routes.get("/v1/log/proof", responses=_FORMS, response_class=Response)
-    def proof(
+    async def proof(
         http: Request,
         index: _Index = None,
         session: Annotated[str | None, Query(max_length=32, description="With `head`: whose head it is.")] = None,
@@ -101,11 +102,16 @@ def router(provider: Provider, limit: RateLimit) -> APIRouter:
         """That an entry is in the log: as JSON, as a `.tlog-proof` file, or as a COSE receipt (RFC 9942)."""
         form = serving.choose(http, (JSON_TYPE, PROOF_TYPE, COSE_TYPE))
         found = log()
-        at = _index(provider, index, session, head)
-        at_size, root, note = found.signed(size)
+        at = index
+        if session is not None or head is not None or index is None:
+            at = await run_in_threadpool(_index, provider, index, session, head)
+        at_size, root, note = found.signed(None) if size is None else await run_in_threadpool(found.signed, size)
         if at is None or at >= at_size:
             raise NotFoundError("no such entry in the log", expected=f"an index below {at_size}")
-        path = found.tree.inclusion_proof(at, at_size)
+        # Mostly in memory; what is not may wait for the disk, and nobody else shall wait for that.
+        path = found.tree.quick_inclusion_proof(at, at_size)
+        if path is None:
+            path = await run_in_threadpool(found.tree.inclusion_proof, at, at_size)
         if form == PROOF_TYPE:
             data = TlogProof(at, tuple(path), note).format()
         elif form == COSE_TYPE:
@@ -117,7 +123,7 @@ def router(provider: Provider, limit: RateLimit) -> APIRouter:
                     "index": at,
                     "size": at_size,
                     "root": root.hex(),
-                    "leaf_hash": found.tree.node(0, at).hex(),
+                    "leaf_hash": (await run_in_threadpool(found.tree.node, 0, at)).hex(),
                     "path": [value.hex() for value in path],
                     "checkpoint": note.decode(),
                 },
@@ -176,8 +182,6 @@ def _tile(provider: Provider, wanted: Tile, size: int) -> bytes:
 
 
 def _index(provider: Provider, index: int | None, session: str | None, head: int | None) -> int | None:
-    if index is not None and session is None and head is None:
-        return index
     if index is not None or session is None or head is None:
         raise PolicyError("which entry", expected="index, or session and head", parameter="index")
     if len(session) != 2 * records.SESSION_ID_BYTES or not all(digit in "0123456789abcdef" for digit in session):
