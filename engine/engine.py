@@ -41,6 +41,8 @@ from verifiable.request import CHAT, COMPLETION, Request, parse_body
 from verifiable.sampling import SamplingDefaults, SamplingParams, choose, sampling_key
 
 NONCE_BYTES = 16
+_PATIENCE = 0.5
+"""Processor seconds that a grammar may take to look at the whole vocabulary: it would hold up every answer."""
 _DAY = 86_400_000  # milliseconds
 
 Progress = Callable[[str, int, int], None]
@@ -231,7 +233,7 @@ class Engine:
     def _constraint(self, request: Request) -> Grammar | None:
         if not request.constraint or self.model is None:
             return None
-        return Grammar(self.model, to_gbnf(request.constraint))
+        return Grammar(self.model, to_gbnf(request.constraint), _PATIENCE)
 
     def _ask(self, path: str, body: dict[str, Any]) -> Answer:
         capability = body.pop("capability", None)

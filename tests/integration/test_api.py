@@ -197,6 +197,7 @@ def test_evidence_and_proofs_need_the_capability(client: openai.OpenAI, engine: 
         ({"response_format": {"type": "xml"}}, 400, "response_format"),
         ({"grammar": "root ::= ("}, 400, "grammar"),
         ({"grammar": 'root ::= "a"{3,2}'}, 400, "grammar"),
+        ({"grammar": "root ::= " + '"a" | ' * 10000 + '"b"'}, 400, "grammar"),
         ({"grammar": 'root ::= "a"', "response_format": {"type": "json_object"}}, 400, "grammar"),
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"role": "king", "content": "x"}]}, 400, "messages[0]"),

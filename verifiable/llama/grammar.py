@@ -9,25 +9,19 @@ from __future__ import annotations
 
 import ctypes
 import json
-import re
+import time
 from typing import Any, Final
 
 import numpy as np
 
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import library
+from verifiable.llama.gbnf import check
 from verifiable.llama.model import Model
 from verifiable.logits import Ids
 from verifiable.processors import Mask
 
 ROOT: Final = "root"
-MAX_GBNF: Final = 1 << 18
-"""Characters of GBNF, after a schema was made into one."""
-MAX_REPEATS: Final = 2000
-"""Largest number in a repetition `{m,n}`, and most characters that all repetitions may unroll to, in thousands."""
-
-_REPEAT = re.compile(r"\{\s*(\d*)\s*(,?)\s*(\d*)\s*\}")
-_LITERAL = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*', re.DOTALL)
 
 
 def to_gbnf(constraint: bytes) -> str:
@@ -41,7 +35,7 @@ def to_gbnf(constraint: bytes) -> str:
         text, name = str(given["grammar"]), "grammar"
     else:
         text, name = _from_schema(given["schema"]), "response_format"
-    _check(text, name)
+    check(text, name)
     return text
 
 
@@ -70,40 +64,18 @@ def _fetches(schema: Any) -> bool:
     return isinstance(schema, list) and any(_fetches(value) for value in schema)
 
 
-def _check(text: str, name: str) -> None:
-    """Refuse what llama.cpp would unroll beyond all bounds."""
-    if not text.strip() or len(text) > MAX_GBNF or "\0" in text:
-        raise PolicyError("the grammar's length", expected=f"1 to {MAX_GBNF} characters, no NUL", parameter=name)
-    product = 1
-    for low, comma, high in _REPEAT.findall(_LITERAL.sub('""', text)):
-        if len(low) > 6 or len(high) > 6 or not (low or high) or (comma and high and int(high) < int(low or 0)):
-            raise PolicyError(
-                "a repetition", expected="{m}, {m,} or {m,n}", found=f"{low}{comma}{high}", parameter=name
-            )
-        times = max(int(low or 0), int(high or 0), 1)
-        product = min(product * times, 1 << 62)
-        if times > MAX_REPEATS or product > 1000 * MAX_REPEATS:
-            raise PolicyError(
-                "the grammar repeats too often",
-                expected=f"up to {MAX_REPEATS} times, and {1000 * MAX_REPEATS} in all",
-                found=times,
-                parameter=name,
-            )
-    depth = deepest = 0
-    for character in _LITERAL.sub('""', text):
-        depth += (character == "(") - (character == ")")
-        deepest = max(deepest, depth)
-    if deepest > 64:
-        raise PolicyError("the grammar is nested too deeply", expected="64 levels", found=deepest, parameter=name)
-
-
 class Grammar:
     """Implements `verifiable.processors.Constraint`. Free it with `close`, or let it go.
 
-    Raises PolicyError where llama.cpp can't compile the text.
+    Args:
+        model: whose tokens are checked.
+        gbnf: what `to_gbnf` gave.
+        patience: seconds that a first look at the whole vocabulary may take; None for an auditor, who takes the time.
+
+    Raises PolicyError where llama.cpp can't compile the text, or it takes more than the patience.
     """
 
-    def __init__(self, model: Model, gbnf: str, parameter: str = "grammar") -> None:
+    def __init__(self, model: Model, gbnf: str, patience: float | None = None) -> None:
         self._lib: Any = library.library()
         self._sampler: Any = None
         library.forget_log()
@@ -114,11 +86,17 @@ class Grammar:
             raise PolicyError(
                 "llama.cpp can't read the grammar",
                 hint=library.last_log() or "Does it have a rule 'root'?",
-                parameter=parameter,
+                parameter="grammar",
             )
         self._sampler = pointer
-        self._data: Any = None
-        self._view: Any = None
+        if patience is not None:
+            began = time.thread_time()
+            self.allowed(np.arange(model.n_vocab, dtype=np.uint32))
+            if time.thread_time() - began > patience:
+                self.close()
+                raise PolicyError(
+                    "the grammar is too slow", hint="It has too many alternatives at once.", parameter="grammar"
+                )
 
     def allowed(self, ids: Ids) -> Mask:
         """Which of these ids may come next, bool, shape of `ids`. All false once the grammar was left."""
