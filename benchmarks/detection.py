@@ -15,6 +15,7 @@ The temperature is not told by logits but by replay, exactly: how many tokens un
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,7 +143,7 @@ def figures(honest: Sequence[Sample], held: Sequence[Sample], cheats: Sequence[S
     for name, scores in tests.items():
         path = run(known, scores)
         what = f"honest {name}: highest e-value, log10"
-        found.append(Figure(what, path.highest / np.log(10.0), "", at_most=float(-np.log10(ALPHA)), note=note))
+        found.append(Figure(what, path.highest / math.log(10.0), "", at_most=-math.log10(ALPHA), note=note))
         found.append(Figure(f"honest {name}: tokens tested", float(length * len(scores)), "tokens"))
     near = tests[honest[0].name]
     for item in cheats:
