@@ -79,7 +79,7 @@ bench: models  ## the measured claims, in one table
 lock: venv  ## resolve pyproject.toml again into requirements.lock
 	@$(BIN)/python -m pip install --quiet --target .wheels/uv uv
 	@PYTHONPATH=.wheels/uv $(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --extra dev --extra llama --extra serve --extra postgres --custom-compile-command "make lock" \
+	  --extra dev --extra llama --extra serve --extra postgres --extra hub --extra beacon --extra fleet --custom-compile-command "make lock" \
 	  $(LOCK_ARGS) pyproject.toml -o requirements.lock
 
 clean:  ## remove what runs leave behind; .venv, the built wheel and the models stay

@@ -41,13 +41,13 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "fastapi": "serve",
     "starlette": "serve",
     "uvicorn": "serve",
-    "sse_starlette": "serve",
     "sqlalchemy": "serve",
     "prometheus_client": "serve",
     "psycopg": "postgres",
     "ray": "fleet",
     "pyarrow": "fleet",
     "py_ecc": "beacon",
+    "huggingface_hub": "hub",
 }
 """Import name of each optional package -> the extra that brings it."""
 
