@@ -26,6 +26,7 @@ from verifiable.cosignature import Cosignature, CosignerKey
 from verifiable.encoding import Tagged
 from verifiable.errors import MalformedError, VerifiableError
 from verifiable.evidence import Evidence, PackedTokens
+from verifiable.fraud import Fraud
 from verifiable.head import Head
 from verifiable.keys import PrivateKey, PublicKey
 from verifiable.llama.gguf import inspect
@@ -70,7 +71,7 @@ def _from_vectors(operation: str | None) -> tuple[bytes, ...]:
 
 
 def _input(operation: str, case: dict[str, Any]) -> bytes:
-    if operation in ("receipt", "evidence"):
+    if operation in ("receipt", "evidence", "fraud"):
         return base64.b64decode(case["input"])
     if operation == "key":
         return str(case["vkey"]).encode("utf-8", "surrogatepass")
@@ -161,6 +162,14 @@ def _evidence(data: bytes) -> bytes:
     return again
 
 
+def _fraud(data: bytes) -> bytes:
+    fraud = Fraud.parse(data)
+    again = fraud.encode()
+    if again == data:
+        _try(lambda: fraud.verify(TRUSTED))
+    return again
+
+
 def _try(action: Callable[[], object]) -> None:
     """Run a check on what was parsed; that it does not hold is no news, that it crashes would be."""
     with contextlib.suppress(VerifiableError):
@@ -202,6 +211,7 @@ TARGETS: tuple[Target, ...] = (
     Target("packed-tokens", _packed, "packed"),
     Target("receipt", _receipt, "receipt", sealed=True),
     Target("evidence", _evidence, "evidence", sealed=True),
+    Target("fraud", _fraud, "fraud", sealed=True),
     Target("canonical-request", _canonical, "request"),
     Target("chat-request", _body(CHAT), "body"),
     Target("completion-request", _body(COMPLETION), "body"),

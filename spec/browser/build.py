@@ -28,8 +28,11 @@ SCRIPTS = (
     "request",
     "sampling",
     "checks",
+    "fraud",
     "words",
     "vectors",
+    "run",
+    "show",
     "page",
 )
 """In the order in which they need each other."""

@@ -251,7 +251,7 @@ function checkAsked({ manifest, head }, { turn, end, shown }, { secret, request:
   const asked = paramsOf(request, manifest.defaults, manifest.k, manifest.context, turn.promptCount);
   if (!asked) throw new Failure("counts-differ", `the prompt ${where} does not fit the context`);
   for (const [name, value] of Object.entries(asked)) {
-    if (turn.params[name] !== value)
+    if (JSON.stringify(turn.params[name]) !== JSON.stringify(value))
       throw new Failure("parameters-differ", `${name} ${where} is not what was asked for`, value, turn.params[name]);
   }
   const nonce = request.nonce ?? (request.nonceSource === 1 ? new Uint8Array() : turn.nonce);
@@ -327,9 +327,9 @@ function checkMarks({ turn, end }, sources, steps) {
   count(`the accepted drafts of turn ${turn.turn}`, sources.filter((source) => source === 1).length === end.accepted);
 }
 
-/** Replay what one opened turn shows. */
+/** Replay what one opened turn shows; returns how many records could be replayed. */
 function checkReplay({ turn, end, shown }) {
-  replayTurn(turn, shown, shown.length === end.completionCount);
+  return replayTurn(turn, shown, shown.length === end.completionCount);
 }
 
 /** Two heads of one session must tell one history: compare what both show, as leaves or as their hashes. */

@@ -44,8 +44,8 @@ class PublicKey {
   }
 }
 
-/** The payload of a COSE_Sign1 of this type and the trusted key that signed it. */
-function openEnvelope(data, trusted, typ) {
+/** A COSE_Sign1 with exactly our headers. Nothing in it is verified. */
+function parseEnvelope(data) {
   const outer = decodeCbor(data, { tags: [18] });
   if (!(outer instanceof Tagged)) throw malformed("COSE_Sign1", "tag 18");
   const [raw, unprotected, payload, signature] = arrayOf(outer.value, 4, "COSE_Sign1");
@@ -57,27 +57,29 @@ function openEnvelope(data, trusted, typ) {
   if (!keys || keys.length !== 3 || keys[0] !== 1n || keys[1] !== 4n || keys[2] !== 16n) {
     throw malformed("COSE_Sign1 protected header", "algorithm, kid and type");
   }
-  if (!(unprotected instanceof CborMap) || unprotected.pairs.length)
+  if (!(unprotected instanceof CborMap) || unprotected.pairs.length) {
     throw malformed("COSE_Sign1 unprotected header", "an empty map");
-  const found = textOf(header.get(16), "COSE_Sign1 type", 128);
-  const kid = bytesOf(header.get(4), "COSE_Sign1 kid", 32);
-  const algorithm = header.get(1);
-  if (algorithm !== -19n && algorithm !== -8n) {
-    throw new Failure(
-      "unsupported-algorithm",
-      "the signature algorithm is not supported",
-      "-19 (Ed25519) or -8 (EdDSA)",
-    );
   }
-  const key = trusted.find((candidate) => same(candidate.kid, kid));
-  if (!key)
-    throw new Failure("untrusted-key", "signed by a key that is not trusted", "the kid of a trusted key", hex(kid));
-  key.verify(
-    cborArray([cborText("Signature1"), cborBytes(raw), cborBytes(new Uint8Array()), cborBytes(payload)]),
-    signature,
-  );
-  if (found !== typ) throw new Failure("wrong-type", "a signed object of another type", typ, found);
-  return { payload, key };
+  const typ = textOf(header.get(16), "COSE_Sign1 type", 128);
+  const kid = bytesOf(header.get(4), "COSE_Sign1 kid", 32);
+  const parts = [cborText("Signature1"), cborBytes(raw), cborBytes(new Uint8Array()), cborBytes(payload)];
+  return { algorithm: header.get(1), kid, typ, payload, signature, message: cborArray(parts) };
+}
+
+/** The payload of an envelope of this type, and the trusted key that signed it. */
+function openEnvelope(data, trusted, typ) {
+  const found = parseEnvelope(data);
+  if (found.algorithm !== -19n && found.algorithm !== -8n) {
+    const allowed = "-19 (Ed25519) or -8 (EdDSA)";
+    throw new Failure("unsupported-algorithm", "the signature algorithm is not supported", allowed);
+  }
+  const key = trusted.find((candidate) => same(candidate.kid, found.kid));
+  if (!key) {
+    throw new Failure("untrusted-key", "signed by a key that is not trusted", "a trusted key's kid", hex(found.kid));
+  }
+  key.verify(found.message, found.signature);
+  if (found.typ !== typ) throw new Failure("wrong-type", "a signed object of another type", typ, found.typ);
+  return { payload: found.payload, key };
 }
 
 const DASH = "\u2014 ";

@@ -9,15 +9,63 @@ function version(value, what) {
   if (uintOf(value, what) !== 1n) throw malformed(what, "1", value);
 }
 
+/** Sampling parameters: keys 1 to 5, and those of 6 to 11 whose processors are active (sampling-processors.md). */
 function parseParams(value, what) {
-  const [temperature, topK, topP, minP, maxTokens] = fieldsOf(value, 5, what);
-  return {
+  if (!(value instanceof CborMap)) throw malformed(what, "a map");
+  const [temperature, topK, topP, minP, maxTokens] = fieldsOf(new CborMap(value.pairs.slice(0, 5)), 5, what);
+  const params = {
     temperature: floatOf(temperature, `${what}: temperature`, 0, 100),
     topK: positive(uintOf(topK, `${what}: top_k`, 128), `${what}: top_k`),
     topP: floatOf(topP, `${what}: top_p`, 0, 1),
     minP: floatOf(minP, `${what}: min_p`, 0, 1),
     maxTokens: positive(uintOf(maxTokens, `${what}: max_tokens`, U31), `${what}: max_tokens`),
+    ...NO_PROCESSORS,
   };
+  for (const [key, given] of value.pairs.slice(5)) {
+    if (!Object.hasOwn(PROCESSORS, key)) throw malformed(what, "keys 1 to 11");
+    Object.assign(params, PROCESSORS[key](given));
+  }
+  return params;
+}
+
+const NO_PROCESSORS = {
+  repeatPenalty: 1,
+  repeatLastN: 0,
+  frequencyPenalty: 0,
+  presencePenalty: 0,
+  logitBias: [],
+  ignoreEos: false,
+  constraint: "",
+};
+
+/** Readers of the keys that are there only where they change something. */
+const PROCESSORS = {
+  6(value) {
+    const [penalty, count] = arrayOf(value, 2, "repeat penalty");
+    return {
+      repeatPenalty: changing(floatOf(penalty, "repeat_penalty", 0.01, 100), 1),
+      repeatLastN: positive(uintOf(count, "repeat_last_n", U31), "repeat_last_n"),
+    };
+  },
+  7: (value) => ({ frequencyPenalty: changing(floatOf(value, "frequency_penalty", -2, 2), 0) }),
+  8: (value) => ({ presencePenalty: changing(floatOf(value, "presence_penalty", -2, 2), 0) }),
+  9(value) {
+    const logitBias = arrayOf(value, null, "logit_bias").map((pair) => {
+      const [id, bias] = arrayOf(pair, 2, "a bias");
+      return [uintOf(id, "biased id", U31), changing(floatOf(bias, "bias", -100, 100), 0)];
+    });
+    const ascending = logitBias.every(([id], i) => i === 0 || id > logitBias[i - 1][0]);
+    if (!logitBias.length || logitBias.length > 1024 || !ascending)
+      throw malformed("logit_bias", "1 to 1024 ascending ids");
+    return { logitBias };
+  },
+  10: (value) => ({ ignoreEos: changing(booleanOf(value, "ignore_eos"), false) }),
+  11: (value) => ({ constraint: hex(bytesOf(value, "constraint", 32)) }),
+};
+
+function changing(value, neutral) {
+  if (value === neutral) throw malformed("sampling parameters", "no key whose value changes nothing");
+  return value;
 }
 
 function positive(value, what) {

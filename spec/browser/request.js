@@ -3,7 +3,9 @@
 const CHAT = "/v1/chat/completions";
 const COMPLETION = "/v1/completions";
 const SAMPLING = "temperature top_p min_p top_k seed max_tokens stop";
-const COMMON = `${SAMPLING} model stream stream_options n user metadata store logprobs verifiable`;
+const PENALTIES = "frequency_penalty presence_penalty repeat_penalty repeat_last_n logit_bias ignore_eos";
+const FORMS = "grammar response_format";
+const COMMON = `${SAMPLING} ${PENALTIES} ${FORMS} model stream stream_options n user metadata store logprobs verifiable`;
 const KNOWN = {
   [CHAT]: `${COMMON} messages max_completion_tokens top_logprobs`.split(" "),
   [COMPLETION]: `${COMMON} prompt echo best_of suffix`.split(" "),
@@ -15,11 +17,6 @@ const HARMLESS = {
   echo: ["false"],
   suffix: ['""'],
   store: ["false", "true"],
-  frequency_penalty: ["0"],
-  presence_penalty: ["0"],
-  repeat_penalty: ["1"],
-  logit_bias: ["{}"],
-  response_format: ['{"type":"text"}'],
   tools: ["[]"],
   tool_choice: ['"none"', '"auto"'],
   parallel_tool_calls: ["true", "false"],
@@ -108,7 +105,7 @@ function readBody(path, body) {
   if (nonce !== null && !(typeof nonce === "string" && /^(?:[0-9a-f]{2}){8,64}$/.test(nonce))) throw refused("nonce");
   if (session !== null && session !== "new" && !(typeof session === "string" && /^[0-9a-f]{32}$/.test(session)))
     throw refused("session");
-  if (![null, "receipt", "none"].includes(field(extra, "commitments"))) throw refused("commitments");
+  if (![null, "receipt", "none", "stream"].includes(field(extra, "commitments"))) throw refused("commitments");
   checkLogprobs(path, number, flag, body);
   const seed = number("seed", -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER, true);
   return {
@@ -122,6 +119,13 @@ function readBody(path, body) {
     minP: number("min_p", 0, 1),
     maxTokens,
     seed,
+    repeatPenalty: number("repeat_penalty", 0.01, 100) ?? 1,
+    repeatLastN: number("repeat_last_n", -1, U31, true) ?? 64,
+    frequencyPenalty: number("frequency_penalty", -2, 2) || 0,
+    presencePenalty: number("presence_penalty", -2, 2) || 0,
+    logitBias: readBiases(field(body, "logit_bias")),
+    ignoreEos: flag(body, "ignore_eos"),
+    constraint: readConstraint(field(body, "grammar"), field(body, "response_format")),
     stops: readStops(field(body, "stop")),
     nonce: nonce === null ? null : fromHex(nonce),
     nonceSource: nonce !== null ? 0 : seed !== null ? 1 : 2,
@@ -135,6 +139,48 @@ function checkLogprobs(path, number, flag, body) {
     const top = number("top_logprobs", 0, 20, true);
     if (!flag(body, "logprobs") && top !== null) throw refused("top_logprobs without logprobs");
   }
+}
+
+/** [id, bias] by ascending id; biases of 0 change nothing and are left out. */
+function readBiases(value) {
+  if (value === null) return [];
+  if (!isObject(value) || Object.keys(value).length > 1024) throw refused("logit_bias");
+  for (const [id, bias] of Object.entries(value)) {
+    const isId = /^(?:0|[1-9][0-9]{0,9})$/.test(id) && Number(id) <= U31;
+    if (!isId || typeof bias !== "number" || !(bias >= -100 && bias <= 100)) throw refused("logit_bias");
+  }
+  return Object.entries(value)
+    .filter(([, bias]) => bias !== 0)
+    .map(([id, bias]) => [Number(id), bias])
+    .sort(([a], [b]) => a - b);
+}
+
+const LONGEST_FORM = 65536;
+
+/** The canonical form of the grammar or schema that the answer has to match, or no text. */
+function readConstraint(grammar, format) {
+  const form = format !== null && isObject(format) && canonicalJson(format) === '{"type":"text"}' ? null : format;
+  if (grammar === null && form === null) return "";
+  if (grammar !== null && form !== null) throw refused("grammar and response_format together");
+  if (grammar !== null) {
+    const good = typeof grammar === "string" && grammar !== "" && characters(grammar) <= LONGEST_FORM;
+    if (!good) throw refused("grammar");
+    return canonicalJson({ grammar });
+  }
+  const only = (object, names) => isObject(object) && Object.keys(object).every((name) => names.includes(name));
+  let schema;
+  if (isObject(form) && form.type === "json_object" && only(form, ["type", "schema"])) {
+    schema = form.schema ?? { type: "object" };
+  } else if (isObject(form) && form.type === "json_schema" && only(form, ["type", "json_schema"])) {
+    const named = form.json_schema;
+    if (!only(named, ["name", "description", "schema", "strict"]) || named.schema == null)
+      throw refused("response_format");
+    ({ schema } = named);
+  } else throw refused("response_format");
+  if (!isObject(schema) && typeof schema !== "boolean") throw refused("response_format");
+  const canonical = canonicalJson({ schema });
+  if (utf8(canonical).length > LONGEST_FORM) throw refused("response_format");
+  return canonical;
 }
 
 function readMessages(messages) {
@@ -200,12 +246,20 @@ function paramsOf(request, defaults, k, context, promptCount) {
   if (promptCount < 1 || room < 1) return null;
   const wanted = request.maxTokens ?? (request.path === CHAT ? room : 16);
   const topK = request.topK ?? defaults.topK;
+  const repeats = request.repeatPenalty !== 1 && request.repeatLastN !== 0;
   return {
     temperature: request.temperature ?? defaults.temperature,
     topK: topK < 1 ? k : Math.min(topK, k),
     topP: request.topP ?? defaults.topP,
     minP: request.minP ?? defaults.minP,
     maxTokens: Math.min(wanted, room),
+    repeatPenalty: repeats ? request.repeatPenalty : 1,
+    repeatLastN: !repeats ? 0 : request.repeatLastN > 0 ? request.repeatLastN : U31,
+    frequencyPenalty: request.frequencyPenalty,
+    presencePenalty: request.presencePenalty,
+    logitBias: request.logitBias,
+    ignoreEos: request.ignoreEos,
+    constraint: request.constraint && hex(sha256(utf8(request.constraint))),
   };
 }
 

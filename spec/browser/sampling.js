@@ -49,40 +49,64 @@ function acceptable({ ids, logits }, params, key, position, noise = null) {
   return found;
 }
 
-/** Replay records of a turn, `whole` when they are all there are; throws what a departure means. */
-function replayTurn(turn, records, whole) {
+/** Whether processors changed logits before the draw, and whether undoing that needs the model's vocabulary. */
+function processorsOf({ repeatPenalty, frequencyPenalty, presencePenalty, logitBias, ignoreEos, constraint }) {
+  const vocabulary = ignoreEos || constraint !== "";
+  const penalised = repeatPenalty !== 1 || frequencyPenalty !== 0 || presencePenalty !== 0 || logitBias.length > 0;
+  return { active: penalised || vocabulary, vocabulary };
+}
+
+/** What each draw of a whole turn saw of its record: processed logits, in their order. */
+function processed(records, params) {
+  const bias = new Map(params.logitBias);
+  const counts = new Map();
+  const answer = [];
+  return records.map(({ ids, logits, token, position }) => {
+    const recent = new Set(params.repeatLastN ? answer.slice(-params.repeatLastN) : []);
+    const pairs = ids.map((id, i) => {
+      let value = logits[i] + (bias.get(id) ?? 0);
+      if (recent.has(id)) value = value > 0 ? value / params.repeatPenalty : value * params.repeatPenalty;
+      const count = counts.get(id) ?? 0;
+      if (count) value -= count * params.frequencyPenalty + params.presencePenalty;
+      return [id, value];
+    });
+    pairs.sort(([a, x], [b, y]) => y - x || a - b);
+    counts.set(token, (counts.get(token) ?? 0) + 1);
+    answer.push(token);
+    return { ids: pairs.map(([id]) => id), logits: pairs.map(([, value]) => value), token, position };
+  });
+}
+
+/**
+ * Replay records of a turn, `whole` when they are all there are; throws what a departure means. Returns how many were
+ * replayed: none where processors need the tokens before, which are not all shown, or the model's vocabulary.
+ */
+function replayTurn(turn, shown, whole) {
+  const { active, vocabulary } = processorsOf(turn.params);
+  if (active && (vocabulary || !whole)) return 0;
+  const records = active ? processed(shown, turn.params) : shown;
   const key = samplingKey(turn.nonce, turn.request, turn.turn);
   const noise = records.map((record) => gumbel(key, record.position, record.ids));
   const departing = (params) =>
     records.filter((record, i) => !acceptable(record, params, key, record.position, noise[i]).has(record.token));
   const wrong = departing(turn.params);
-  if (!wrong.length) return;
+  if (!wrong.length) return records.length;
   const first = wrong[0];
   const allowed = [...acceptable(first, turn.params, key, first.position)].join(" or ");
   const where = `token ${first.position - turn.promptCount}`;
   if (!whole || wrong.length === 1) {
-    throw new Failure(
-      "token-not-sampled",
-      `${where} does not follow from its record and the turn's key`,
-      `id ${allowed}`,
-      `id ${first.token}`,
-    );
+    const what = `${where} does not follow from its record and the turn's key`;
+    throw new Failure("token-not-sampled", what, `id ${allowed}`, `id ${first.token}`);
   }
+  const many = `${wrong.length} of ${records.length} tokens`;
   const temperature = explainingTemperature(turn, records, noise);
   if (temperature !== null && !departing({ ...turn.params, temperature }).length) {
-    throw new Failure(
-      "temperature-differs",
-      `${wrong.length} of ${records.length} tokens were drawn at another temperature than was asked for`,
-      `temperature ${turn.params.temperature}`,
-      `about ${temperature.toPrecision(3)}`,
-    );
+    const what = `${many} were drawn at another temperature than was asked for`;
+    const found = `about ${temperature.toPrecision(3)}`;
+    throw new Failure("temperature-differs", what, `temperature ${turn.params.temperature}`, found);
   }
-  throw new Failure(
-    "text-not-sampled",
-    `${wrong.length} of ${records.length} tokens do not follow from their records`,
-    `id ${allowed} at ${where}`,
-    `id ${first.token}`,
-  );
+  const what = `${many} do not follow from their records`;
+  throw new Failure("text-not-sampled", what, `id ${allowed} at ${where}`, `id ${first.token}`);
 }
 
 /** A temperature at which each token wins its draw, or null. Each bounds 1/T: (l_x - l_i)/T >= G_i - G_x for all i. */

@@ -4,7 +4,20 @@ const vectorTrust = (entry) => entry.trusted.map((text) => PublicKey.parse(text)
 const vectorBytes = (entry) => (entry.text === undefined ? fromHex(entry.input) : utf8(entry.text));
 const plain = (value) =>
   typeof value === "bigint" ? Number(value) : value instanceof Uint8Array ? hex(value) : value;
-const vectorParams = (params) => [params.temperature, params.topK, params.topP, params.minP, params.maxTokens];
+const vectorParams = (params) => [
+  params.temperature,
+  params.topK,
+  params.topP,
+  params.minP,
+  params.maxTokens,
+  params.repeatPenalty,
+  params.repeatLastN,
+  params.frequencyPenalty,
+  params.presencePenalty,
+  params.logitBias,
+  params.ignoreEos,
+  params.constraint,
+];
 
 /** A decoded item as the outcome of a CBOR vector shows it. */
 function showItem(value) {
@@ -147,13 +160,17 @@ const OPERATIONS = {
     showSession(checkReceipt(parseReceipt(fromBase64(entry.input)), vectorTrust(entry), entry.text, new Report())),
   evidence(entry) {
     const session = checkEvidence(parseEvidence(fromBase64(entry.input)), vectorTrust(entry), new Report());
-    session.turns.forEach(checkReplay);
-    const opened = session.turns.map(({ turn, end, shown }) => ({
-      turn: turn.turn,
-      tokens: end.completionCount,
-      replayed: shown.length,
-    }));
+    const opened = session.turns.map((turn) => {
+      const replayed = checkReplay(turn);
+      return { turn: turn.turn.turn, tokens: turn.end.completionCount, replayed };
+    });
     return { ...showSession(session), opened };
+  },
+  fraud(entry) {
+    const delay = entry.delay === undefined ? undefined : BigInt(entry.delay);
+    const found = checkFraud(parseFraud(fromBase64(entry.input)), vectorTrust(entry), new Report(), delay);
+    const session = found.session && hex(found.session);
+    return { code: found.code, provider: found.provider, session, turn: found.turn, position: found.position };
   },
 };
 

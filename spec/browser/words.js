@@ -1,7 +1,7 @@
 // What the codes mean for a person. The whole list, with what each does not prove, is in spec/reason-codes.md.
 
 /** Codes under which nothing is shown against the provider. */
-const INCONCLUSIVE = ["incomplete", "untrusted-key"];
+const INCONCLUSIVE = ["incomplete", "untrusted-key", "nothing-checked", "page-fault"];
 
 const MEANING = {
   malformed: "The file is damaged, was edited, or is something else. That says nothing of who did it: get it again.",
@@ -30,6 +30,8 @@ const MEANING = {
   "token-not-sampled": "A token is not the one that its own record and the key of the draw give: it was changed.",
   "temperature-differs": "The answer was drawn at another temperature than was asked for.",
   "text-not-sampled": "The answer was not drawn from the records that it comes with.",
+  "nothing-checked": "What the file shows does not contradict itself, so it proves nothing against the provider.",
+  "missing-from-log": "The provider kept a conversation out of its public record.",
   "two-histories": "The provider signed two versions of one session. Keep both files: together they prove it.",
 };
 
@@ -37,7 +39,7 @@ const FINISH = ["it ended", "cut by length", "cancelled", "an error"];
 const NONCE = ["the client’s", "the request’s seed", "the provider’s"];
 
 /** What a reader might take for shown, and is not. */
-function notShown({ session, text, log, replayed }) {
+function notShown({ session, text, log, replayed, left }) {
   const notes = ["That the model really computed these tokens. An audit shows it, by running the model again."];
   const shopped = session.spans.filter(({ turn }) => turn.nonceSource === 2).map(({ turn }) => turn.turn);
   if (shopped.length)
@@ -45,8 +47,12 @@ function notShown({ session, text, log, replayed }) {
       `Turn ${shopped.join(", ")}: no nonce of the client’s, so the provider could have tried several draws.`,
     );
   if (text === null) notes.push("That the text you have is the one committed: you entered none.");
-  if (session.turns && !replayed)
+  if (session.turns && !replayed && !left.length)
     notes.push("That each token follows from its record: the evidence shows no records.");
+  if (left.length) {
+    const why = "penalties, biases or a grammar were at work, and what they depend on is not all here";
+    notes.push(`Turn ${left.join(", ")}: that each token follows from its record; ${why}.`);
+  }
   if (!log)
     notes.push("That the provider shows everybody the same session: the receipt has no proof from a public log.");
   if (!session.closed) notes.push("What follows: the session is still open.");

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spec.generate.world import PROVIDER, Story, asked
 from verifiable import encoding
 from verifiable.encoding import Tagged
+from verifiable.errors import MalformedError
 from verifiable.evidence import Kind
 from verifiable.records import Token
 from verifiable.sampling import sampling_key
@@ -48,7 +49,7 @@ def _embedded(data: bytes) -> encoding.Value:
         return None
     try:
         value = encoding.decode(data, tags=frozenset({18}))
-    except encoding.MalformedError:
+    except MalformedError:
         return None
     return value if isinstance(value, (list, dict, Tagged)) else None
 
@@ -77,8 +78,8 @@ The provider answered "{story.texts[0]}" in {len(story.tokens())} tokens, and ga
 The provider's verifier key, which the client must have from elsewhere, is
 `{PROVIDER.public.vkey()}`.
 
-Evidence of kind `full` for the same session ({len(evidence.encode()):,} bytes) also has the record of each token. This is
-leaf {token.seq}, the first token:
+Evidence of kind `full` for the same session ({len(evidence.encode()):,} bytes) also has the record of each token. This
+is leaf {token.seq}, the first token:
 
 ```cbor-diag
 {diagnostic(encoding.decode(token.encode()))}

@@ -18,6 +18,7 @@ from spec.generate.world import (
     pack,
 )
 from verifiable import encoding, keys
+from verifiable.encoding import Map, Value
 from verifiable.evidence import PackedTokens
 from verifiable.manifest import LOG_PROBABILITIES, ModelFile
 from verifiable.records import Source
@@ -208,7 +209,32 @@ def leaf() -> VectorFile:
     bad("top_k of 129", "turn", 8, {1: 0.5, 2: 129, 3: 0.95, 4: 0.02, 5: 100})
     bad("min_p below zero", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 4: -0.1, 5: 100})
     bad("max_tokens of 0", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 4: 0.02, 5: 0})
-    bad("an unknown parameter", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 4: 0.02, 5: 100, 6: 1.0})
+    five: Map = {1: 0.5, 2: 6, 3: 0.95, 4: 0.02, 5: 100}
+    all_of_them: Map = {6: [1.3, 64], 7: 0.5, 8: -0.25, 9: [[3, 1.5], [7, -100.0]], 10: True, 11: bytes(32)}
+    processed: list[Value] = [*fields["turn"][:8], {**five, **all_of_them}, *fields["turn"][9:]]
+    file.add("turn: all processors", input=encoding.encode(processed).hex())
+    for name, key, value in (
+        ("a repeat penalty of 1", 6, [1.0, 64]),
+        ("a repeat penalty over no tokens", 6, [1.3, 0]),
+        ("a repeat penalty alone", 6, 1.3),
+        ("a repeat penalty over 100", 6, [100.5, 64]),
+        ("a frequency penalty of 0", 7, 0.0),
+        ("a frequency penalty of -0", 7, -0.0),
+        ("a frequency penalty over 2", 7, 2.5),
+        ("a presence penalty as an integer", 8, 1),
+        ("no biases", 9, []),
+        ("a bias of 0", 9, [[3, 0.0]]),
+        ("a bias over 100", 9, [[3, 100.5]]),
+        ("biases in descending order", 9, [[7, 1.0], [3, 1.0]]),
+        ("a bias twice", 9, [[3, 1.0], [3, 1.0]]),
+        ("biases as a map", 9, {3: 1.0}),
+        ("ignore_eos false", 10, False),
+        ("ignore_eos as 1", 10, 1),
+        ("a constraint of 31 bytes", 11, bytes(31)),
+        ("an empty constraint", 11, b""),
+        ("a key 12", 12, True),
+    ):
+        bad(name, "turn", 8, {**five, key: value})
     bad("a parameter missing", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 5: 100})
     bad("nonce of 65 bytes", "turn", 10, bytes(65))
     bad("nonce source 3", "turn", 11, 3)

@@ -20,6 +20,7 @@ from verifiable.checkpoint import open_checkpoint
 from verifiable.checks import OpenedSession, check_evidence, check_receipt
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.evidence import Evidence, PackedTokens
+from verifiable.fraud import MERGE_DELAY, Fraud
 from verifiable.head import Head
 from verifiable.keys import PublicKey
 from verifiable.logits import Entries
@@ -31,7 +32,7 @@ from verifiable.sampling import SamplingDefaults, SamplingParams, acceptable, ch
 from verifiable.text import deliver
 from verifiable.tlog_proof import TlogProof
 from verifier.fault import Fault
-from verifier.replay import replay_records
+from verifier.replay import replay_records, replayable
 
 Case = dict[str, Any]
 Outcome = dict[str, Any]
@@ -222,8 +223,22 @@ def show_leaf(found: Leaf) -> Any:
             return {"kind": "close", **shown, "turns": found.turns}
 
 
-def show_params(params: SamplingParams) -> list[float | int]:
-    return [params.temperature, params.top_k, params.top_p, params.min_p, params.max_tokens]
+def show_params(params: SamplingParams) -> list[Any]:
+    """Parameters in the order of their keys."""
+    return [
+        params.temperature,
+        params.top_k,
+        params.top_p,
+        params.min_p,
+        params.max_tokens,
+        params.repeat_penalty,
+        params.repeat_last_n,
+        params.frequency_penalty,
+        params.presence_penalty,
+        [list(pair) for pair in params.logit_bias],
+        params.ignore_eos,
+        params.constraint.hex(),
+    ]
 
 
 def packed(case: Case) -> Any:
@@ -331,8 +346,22 @@ def evidence(case: Case) -> Any:
         if fault is not None:
             raise Refused(fault)
         leaf = turn.span.turn
-        opened.append({"turn": leaf.turn, "tokens": turn.span.end.completion_count, "replayed": len(turn.shown)})
+        opened.append({"turn": leaf.turn, "tokens": turn.span.end.completion_count, "replayed": replayable(turn)})
     return {**show_session(session), "opened": opened}
+
+
+def fraud(case: Case) -> Any:
+    """What a fraud file proves."""
+    made = Fraud.parse(base64.b64decode(case["input"]))
+    proven = made.verify(trusted(case), case.get("delay", MERGE_DELAY))
+    session = None if proven.session is None else proven.session.hex()
+    return {
+        "code": proven.code,
+        "provider": proven.provider,
+        "session": session,
+        "turn": proven.turn,
+        "position": proven.position,
+    }
 
 
 OPERATIONS: dict[str, Callable[[Case], Any]] = {
@@ -354,4 +383,5 @@ OPERATIONS: dict[str, Callable[[Case], Any]] = {
     "tlog-proof": tlog_proof,
     "receipt": receipt,
     "evidence": evidence,
+    "fraud": fraud,
 }

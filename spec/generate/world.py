@@ -17,10 +17,11 @@ from verifiable import records
 from verifiable.evidence import Evidence, Kind, PackedTokens, TurnEvidence
 from verifiable.head import Head
 from verifiable.keys import PrivateKey
-from verifiable.logits import Entries
+from verifiable.logits import Entries, Ranked
 from verifiable.manifest import RAW_LOGITS, Manifest, ModelFile, ModelIdentity, Runtime
 from verifiable.merkle import Tree, leaf_hash
 from verifiable.opening import Opening
+from verifiable.processors import Processor
 from verifiable.receipt import Receipt
 from verifiable.records import Close, End, Finish, Leaf, Open, Source, Token, Turn
 from verifiable.request import CHAT, Request, parse_body
@@ -130,7 +131,7 @@ def asked(nonce: bytes | None = NONCE, /, path: str = CHAT, **body: Any) -> Requ
     return ask(path, **body, **({"verifiable": extra} if extra else {}))
 
 
-Sampler = Callable[[Entries, SamplingParams, bytes, int], int]
+Sampler = Callable[[Ranked, SamplingParams, bytes, int], int]
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,13 @@ class Story:
         finish: Finish = Finish.STOP,
         sampler: Sampler = choose,
         cached: int = 0,
+        words: int = VOCABULARY,
     ) -> Story:
-        """The story with one more turn of so many tokens. `sources` names those that are not PLAIN, from the first."""
+        """The story with one more turn of so many tokens.
+
+        `sources` names those that are not PLAIN, from the first. The model uses `words` different tokens: with few,
+        they recur. Processors that need no vocabulary are at work; a grammar is taken to allow everything.
+        """
         number, seq = len(self.requests), len(self.leaves)
         manifest, secret = self.manifest, self.secret(len(self.requests))
         params = request.params(manifest.defaults, manifest.k, manifest.runtime.n_ctx, prompt_count)
@@ -192,6 +198,7 @@ class Story:
             cached,
         )
         key = sampling_key(nonce, request.digest(), number)
+        processor = Processor(replace(params, constraint=b"", ignore_eos=False), manifest.k)
         leaves: list[Leaf] = [first]
         step = row = -1
         fresh = True
@@ -201,7 +208,9 @@ class Story:
             fresh = source is not Source.DRAFT_ACCEPTED
             seq += 1
             position = prompt_count + index
-            found = entries(number * 1000 + position)
+            found = entries(number * 1000 + position, vocabulary=words)
+            drawn = sampler(processor.candidates(found) if params.processed else found, params, key, position)
+            processor.accept(drawn)
             leaves.append(
                 Token(
                     self.session,
@@ -209,7 +218,7 @@ class Story:
                     records.salt(secret, seq),
                     number,
                     position,
-                    sampler(found, params, key, position),
+                    drawn,
                     source,
                     step,
                     row,

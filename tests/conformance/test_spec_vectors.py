@@ -69,16 +69,24 @@ def test_a_wrong_expectation_would_be_noticed() -> None:
 RULES = {
     "receipt": "receipt",
     "evidence": "evidence",
+    "fraud": "fraud",
     "manifest": "manifest",
     "head": "head",
     "leaf": "leaf",
     "packed": "packed-tokens",
     "envelope": "envelope",
 }
+FILES_OF_BASE64 = ("receipt", "evidence", "fraud")
 BEYOND_CDDL = {
     "manifest": {"valid-from after valid-to", "a session key of small order", "a session key without its hash"},
     "head": {"a size not in its shortest form"},
     "leaf": {
+        "turn: a repeat penalty of 1",
+        "turn: a frequency penalty of 0",
+        "turn: a frequency penalty of -0",
+        "turn: a bias of 0",
+        "turn: biases in descending order",
+        "turn: a bias twice",
         "token: one id too few",
         "token: ids of 31 bytes",
         "token: logits ascending",
@@ -99,7 +107,7 @@ def test_cddl_describes_the_objects(name: str) -> None:
     validator = cddl_verifier.Validator(Path(VECTORS.parent, "verifiable.cddl"))
     allowed = set()
     for case in FILES[name]["cases"]:
-        data = base64.b64decode(case["input"]) if name in ("receipt", "evidence") else bytes.fromhex(case["input"])
+        data = base64.b64decode(case["input"]) if name in FILES_OF_BASE64 else bytes.fromhex(case["input"])
         result = validator.validate(data, root_type=RULES[name])
         code = case["expected"].get("error")
         if code == "malformed":

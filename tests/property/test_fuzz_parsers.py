@@ -89,7 +89,7 @@ def test_leaves_that_begin_well(start: tuple[int, bytes, int, bytes], rest: list
     feed(BY_NAME["leaf"], encode([*start, *rest]))  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize(("name", "keys"), [("receipt", 8), ("evidence", 7)])
+@pytest.mark.parametrize(("name", "keys"), [("receipt", 8), ("evidence", 7), ("fraud", 7)])
 @settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_sealed_files_of_any_content(name: str, keys: int, data: st.DataObject) -> None:

@@ -1,0 +1,109 @@
+// Files that prove fraud by themselves: what a provider signed, and that it contradicts itself.
+
+const MERGE_DELAY = 86_400_000n; // milliseconds
+
+function parseFraud(data) {
+  const [number, kind, manifests, signed, leaves, proof, entries] = unseal(data, 7, "fraud file", 2 ** 26);
+  version(number, "fraud version");
+  const what = positive(uintOf(kind, "fraud kind", 4), "fraud kind");
+  const listOf = (value, name, most, longest) => {
+    if (arrayOf(value, null, name).length > most) throw malformed(name, `at most ${most}`);
+    return value.map((item) => bytesOf(item, name, null, longest));
+  };
+  const file = {
+    kind: ["", "two heads", "two checkpoints", "token", "missing"][what],
+    manifests: listOf(manifests, "fraud manifests", 2, 2 ** 20),
+    signed: listOf(signed, "signed statements", 2, 2 ** 20),
+    opening: parseOpening(leaves, proof),
+    entries: listOf(entries, "log entries", 2 ** 17, 2 ** 16),
+  };
+  if (file.signed.length !== (file.kind === "token" ? 1 : 2)) throw malformed("signed statements");
+  if (file.manifests.length !== 1 && !(file.kind === "two heads" && file.manifests.length === 2)) {
+    throw malformed("fraud manifests");
+  }
+  const shows = file.opening.leaves.length + file.opening.proof.length > 0;
+  if (shows !== (file.kind === "token")) throw malformed("fraud file", "an opening exactly where a token is shown");
+  if (file.entries.length && file.kind !== "missing")
+    throw malformed("fraud file", "entries only with a missing head");
+  return file;
+}
+
+const nothing = (what) => new Failure("nothing-checked", `${what}: the file proves nothing against the provider`);
+
+/** What a fraud file proves against the holder of a trusted key: a reason code, and where. */
+function checkFraud(file, trusted, report, delay = MERGE_DELAY) {
+  const manifests = report.make(
+    "Signed by a provider that you trust",
+    () => file.manifests.map((item) => parseManifest(openEnvelope(item, trusted, MANIFEST_TYPE).payload)),
+    ([{ provider }]) => provider,
+  );
+  const proven = report.make(
+    "The provider’s own signatures contradict each other",
+    () => FRAUDS[file.kind](file, manifests, delay),
+    (found) => found.what,
+  );
+  return { session: null, turn: null, position: null, ...proven, provider: manifests[0].provider };
+}
+
+const headUnder = (data, manifest) => parseHead(openEnvelope(data, manifest.sessionKeys, HEAD_TYPE).payload);
+
+function checkpointUnder(data, manifest) {
+  if (!manifest.log) throw new Failure("log-differs", "the manifest names no log");
+  return openCheckpoint(fromUtf8(data, "checkpoint"), manifest.log);
+}
+
+const FRAUDS = {
+  "two heads"({ signed }, manifests) {
+    if (manifests.some(({ provider }) => provider !== manifests[0].provider))
+      throw nothing("the manifests are of two providers");
+    const [one, other] = signed.map((data, i) => headUnder(data, manifests[i] ?? manifests[0]));
+    if (!same(one.session, other.session) || one.size !== other.size || same(one.root, other.root)) {
+      throw nothing("the two heads do not contradict each other");
+    }
+    return { code: "two-histories", what: `two roots for one session at size ${one.size}`, session: one.session };
+  },
+  "two checkpoints"({ signed }, [manifest]) {
+    const [one, other] = signed.map((data) => checkpointUnder(data, manifest));
+    if (one.size !== other.size || same(one.root, other.root))
+      throw nothing("the two checkpoints do not contradict each other");
+    return { code: "two-histories", what: `two roots of the log at size ${one.size}` };
+  },
+  token({ signed, opening }, [manifest]) {
+    const head = headUnder(signed[0], manifest);
+    differs("manifest-differs", "the head was made under another manifest", manifest.digest, head.manifest);
+    checkOpening(opening, head);
+    const leaves = opening.leaves.map(({ data }) => parseLeaf(data));
+    const [turn, token] = leaves;
+    const fits = leaves.length === 2 && turn.kind === "turn" && token.kind === "token" && turn.turn === token.turn;
+    if (!fits) throw malformed("fraud opening", "a turn and one of its tokens");
+    if (leaves.some(({ session }) => !same(session, head.session)))
+      throw nothing("the leaves are of another session");
+    if (processorsOf(turn.params).active) throw nothing("the draw depends on tokens that are not shown");
+    const key = samplingKey(turn.nonce, turn.request, turn.turn);
+    const allowed = acceptable(token, turn.params, key, token.position);
+    if (allowed.has(token.token)) throw nothing("the token follows from its record");
+    const what = `its record gives id ${[...allowed].join(" or ")}, not ${token.token}`;
+    return { code: "token-not-sampled", what, session: head.session, turn: turn.turn, position: token.position };
+  },
+  missing({ signed, entries }, [manifest], delay) {
+    const head = headUnder(signed[0], manifest);
+    const checkpoint = checkpointUnder(signed[1], manifest);
+    const root = treeRoot(entries.map(leafHash));
+    if (BigInt(entries.length) !== checkpoint.size || !same(root, checkpoint.root))
+      throw nothing("the entries are not the whole log");
+    let latest = 0n;
+    for (const entry of entries) {
+      if (!manifest.sessionKeys.some(({ kid }) => same(kid, parseEnvelope(entry).kid))) continue;
+      const logged = headUnder(entry, manifest);
+      if (same(logged.session, head.session) && logged.size >= head.size)
+        throw nothing("the log has the head, or a later one");
+      if (logged.time > latest) latest = logged.time;
+    }
+    if (latest < head.time + delay) throw nothing("the log may still have been about to take it in");
+    return {
+      code: "missing-from-log",
+      what: `none of ${entries.length} entries is that head`,
+      session: head.session,
+    };
+  },
+};

@@ -1,0 +1,108 @@
+// Runs all checks on what a person gave, step by step, and leaves the browser time to draw between them.
+
+const keysOf = (text) =>
+  text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter((line) => line && !line.startsWith("#"))
+    .map((line) => PublicKey.parse(line));
+
+/** The browser's own opinion of signatures that held here: "agrees", "differs", or null where it has none. */
+async function crossCheck(signatures) {
+  try {
+    for (const { key, message, signature } of signatures) {
+      const imported = await crypto.subtle.importKey("raw", key, { name: "Ed25519" }, false, ["verify"]);
+      if (!(await crypto.subtle.verify({ name: "Ed25519" }, imported, signature, message))) return "differs";
+    }
+    return "agrees";
+  } catch {
+    return null; // no secure context, or a browser without Ed25519
+  }
+}
+
+const breathe = () => new Promise((resolve) => setTimeout(resolve));
+
+/** Run all checks. Returns what the page shows: steps, the failure if there is one, and what was read. */
+async function check(given) {
+  const report = new Report();
+  const found = { steps: report.steps, failure: null, session: null, fraud: null, text: given.text, log: false };
+  Object.assign(found, { replayed: 0, left: [] });
+  checkedSignatures.length = 0;
+  try {
+    const keys = keysOf(given.trusted);
+    if (!keys.length) throw new Failure("untrusted-key", "No key to trust was entered");
+    if (given.fraud) found.fraud = proveFraud(given.fraud, keys, report);
+    if (given.receipt || given.evidence) await checkFiles(given, keys, report, found);
+    await secondOpinion(report);
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    if (report.steps.at(-1)?.failure !== error) {
+      const { about } = report;
+      report.steps.push({ about, name: "The rest", passed: false, detail: error.message, failure: error });
+    }
+    found.failure = error;
+  }
+  return found;
+}
+
+function proveFraud(bytes, keys, report) {
+  report.about = "Fraud file";
+  const file = report.make("The file is well formed and undamaged", () => parseFraud(bytes), "its checksum fits");
+  return checkFraud(file, keys, report);
+}
+
+async function checkFiles({ receipt, evidence, text }, keys, report, found) {
+  let held = null;
+  if (receipt) {
+    report.about = "Receipt";
+    const parsed = report.make(
+      "The receipt is well formed and undamaged",
+      () => parseReceipt(receipt),
+      "its checksum fits",
+    );
+    held = checkReceipt(parsed, keys, evidence ? null : text, report);
+    Object.assign(found, { session: held, turn: parsed.turn, log: parsed.log !== null });
+  }
+  if (!evidence) return;
+  await breathe();
+  report.about = "Evidence";
+  const parsed = report.make(
+    "The evidence is well formed and undamaged",
+    () => parseEvidence(evidence),
+    "its checksum fits",
+  );
+  const session = checkEvidence(parsed, keys, report);
+  if (held)
+    report.make("It tells the same history as the receipt", () => checkSameHistory(held, session), "of this session");
+  const spans = held?.spans.length > session.spans.length ? held.spans : session.spans;
+  found.session = { ...session, spans };
+  if (!held) found.turn = Math.max(0, ...session.turns.map(({ turn }) => turn.turn));
+  if (text !== null) checkText(found.session, found.turn, text, report);
+  for (const opened of session.turns.filter(({ shown }) => shown.length)) {
+    await breathe();
+    replayOne(opened, report, found);
+  }
+}
+
+function replayOne(opened, report, found) {
+  const { turn } = opened.turn;
+  const { active, vocabulary } = processorsOf(opened.turn.params);
+  if (active && (vocabulary || opened.shown.length < opened.end.completionCount)) {
+    found.left.push(turn); // not replayed, and not to be counted as replayed
+    return;
+  }
+  const detail = `${opened.shown.length} of ${opened.end.completionCount} tokens`;
+  const name = `Turn ${turn}: each token shown follows from its record`;
+  found.replayed += report.make(name, () => checkReplay(opened), detail);
+}
+
+async function secondOpinion(report) {
+  report.about = "This page";
+  const opinion = await crossCheck(checkedSignatures);
+  if (!opinion) return;
+  const agree = () => {
+    if (opinion !== "differs") return;
+    throw new Failure("page-fault", "your browser’s Ed25519 and this page’s disagree: use another browser");
+  };
+  report.make("Your browser’s own cryptography agrees", agree, `${checkedSignatures.length} signatures`);
+}

@@ -1,0 +1,185 @@
+"""Vectors of files that prove fraud by themselves, and of files that prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from spec.generate.cases import VectorFile
+from spec.generate.receipts import TRUST, turn_of
+from spec.generate.world import (
+    HOUR,
+    LOG_KEY,
+    MANIFEST,
+    OPENED,
+    OTHER,
+    PROVIDER,
+    SESSION_KEY,
+    Story,
+    asked,
+    digest,
+)
+from verifiable import encoding
+from verifiable.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.encoding import Map
+from verifiable.fraud import MERGE_DELAY, Fraud, Kind
+from verifiable.head import Head
+from verifiable.keys import PrivateKey
+from verifiable.merkle import Tree, leaf_hash
+from verifiable.opening import Opening
+from verifiable.records import Token, Turn
+from verifiable.sampling import acceptable, sampling_key
+from verifiable.sealed import seal
+from verifiable.spelling import write_base64
+
+SIGNED = MANIFEST.sign(PROVIDER)
+
+
+def fraud() -> VectorFile:
+    file = VectorFile(
+        "fraud",
+        "input: a fraud file in base64. trusted: verifier keys of providers. delay: merge delay in milliseconds, a day "
+        "by default. code: what it proves; nothing-checked where it proves nothing.",
+    )
+    _Frauds(file).all()
+    return file
+
+
+class _Frauds:
+    def __init__(self, file: VectorFile) -> None:
+        self.file = file
+
+    def add(self, name: str, expected: str, made: Fraud | bytes, trusted: list[str] = TRUST, **more: int) -> None:
+        data = made if isinstance(made, bytes) else made.encode()
+        self.file.add(name, expected, input=write_base64(data), trusted=trusted, **more)
+
+    def all(self) -> None:
+        self.two_heads()
+        self.two_checkpoints()
+        self.token()
+        self.missing()
+        self.damaged()
+
+    def head(self, key: PrivateKey = SESSION_KEY, **changed: object) -> bytes:
+        honest = Head(digest("session")[:16], 9, digest("root"), MANIFEST.digest(), OPENED)
+        return replace(honest, **changed).sign(key)  # type: ignore[arg-type]
+
+    def two_heads(self) -> None:
+        one, other, nothing = self.head(), self.head(root=digest("another root")), "nothing-checked"
+
+        def heads(name: str, expected: str, *signed: bytes, manifests: Sequence[bytes] = (SIGNED,)) -> None:
+            self.add(f"two heads: {name}", expected, Fraud(Kind.TWO_HEADS, tuple(manifests), signed))
+
+        heads("two roots for one size", "ok", one, other)
+        later = replace(MANIFEST, valid_to=MANIFEST.valid_to + HOUR).sign(PROVIDER)
+        heads("under two manifests", "ok", one, other, manifests=[SIGNED, later])
+        heads("the same", nothing, one, one)
+        heads("one root at two times", nothing, one, self.head(time=OPENED + 1))
+        heads("two sizes", nothing, one, self.head(size=10, root=digest("another root")))
+        heads("two sessions", nothing, one, self.head(session=bytes(16), root=digest("another root")))
+        stranger = replace(MANIFEST, provider="other.example").sign(PROVIDER)
+        heads("two providers", nothing, one, other, manifests=[SIGNED, stranger])
+        heads("one signed by somebody", "untrusted-key", one, self.head(OTHER, root=digest("another root")))
+        heads("one changed", "bad-signature", one, other[:-1] + bytes([other[-1] ^ 1]))
+        self.add("nobody is trusted", "untrusted-key", Fraud(Kind.TWO_HEADS, (SIGNED,), (one, other)), [])
+
+    def two_checkpoints(self) -> None:
+        def note(size: int = 9, root: str = "root", key: PrivateKey = LOG_KEY) -> bytes:
+            return sign_checkpoint(Checkpoint(key.name, size, digest(root)), key)
+
+        def notes(name: str, expected: str, *signed: bytes, manifest: bytes = SIGNED) -> None:
+            self.add(f"two checkpoints: {name}", expected, Fraud(Kind.TWO_CHECKPOINTS, (manifest,), signed))
+
+        notes("two roots for one size", "ok", note(), note(root="another root"))
+        notes("the same", "nothing-checked", note(), note())
+        notes("two sizes", "nothing-checked", note(), note(size=10, root="another root"))
+        notes("one of another log", "untrusted-key", note(), note(key=OTHER))
+        unlogged = replace(MANIFEST, log=None).sign(PROVIDER)
+        notes("no log named", "log-differs", note(), note(root="another root"), manifest=unlogged)
+        notes("no checkpoint", "malformed", note(), b"\xff")
+
+    def token(self) -> None:
+        honest = Story.open("fraud").turn(asked(temperature=1.5), 4)
+        first = honest.where(Token)
+        token = honest.tokens()[2]
+        other = next(int(item) for item in token.entries.ids if item != token.token)
+        liar = honest.edit(first + 2, token=other)
+
+        def shows(name: str, expected: str, story: Story, *seqs: int, head: bytes | None = None) -> None:
+            leaves = {seq: story.leaves[seq].encode() for seq in seqs}
+            signed = story.head().sign(SESSION_KEY) if head is None else head
+            self.add(
+                f"a token: {name}", expected, Fraud(Kind.TOKEN, (SIGNED,), (signed,), Opening.of(story.tree(), leaves))
+            )
+
+        turn = liar.where(Turn)
+        shows("that does not follow from its record", "ok", liar, turn, first + 2)
+        shows("that does", "nothing-checked", liar, turn, first + 1)
+        shows("of an honest turn", "nothing-checked", honest, turn, first + 2)
+        shows("under another root", "root-differs", liar, turn, first + 2, head=honest.head().sign(SESSION_KEY))
+        other_head = liar.head(manifest_digest=digest("another manifest")).sign(SESSION_KEY)
+        shows("under another manifest", "manifest-differs", liar, turn, first + 2, head=other_head)
+        elsewhere = liar.head(session=bytes(16)).sign(SESSION_KEY)
+        shows("of another session", "nothing-checked", liar, turn, first + 2, head=elsewhere)
+        shows("without its turn", "malformed", liar, first + 1, first + 2)
+        shows("and one more", "malformed", liar, turn, first + 1, first + 2)
+        shows("alone", "malformed", liar, first + 2)
+        turns = liar.edit(first + 2, turn=1)
+        shows("of another turn", "malformed", turns, turn, first + 2)
+        # Under a penalty an honest token need not be what its record alone would give.
+        penalised = Story.open("penalised").turn(asked(temperature=1.5, repeat_penalty=100), 12, words=9)
+        params, request = turn_of(penalised).params, penalised.requests[0]
+        key = sampling_key(request.nonce or b"", request.digest(), 0)
+        apart = next(
+            item.seq
+            for item in penalised.tokens()
+            if item.token not in acceptable(item.entries, params, key, item.position)
+        )
+        shows("of an honest turn with a penalty", "nothing-checked", penalised, turn, apart)
+
+    def missing(self) -> None:
+        lost = self.head()
+        heads = [self.head(session=digest(f"other {number}")[:16], time=OPENED + number) for number in range(3)]
+        late = self.head(session=digest("late")[:16], time=OPENED + MERGE_DELAY)
+
+        def logs(name: str, expected: str, entries: Sequence[bytes], claimed: int = 0, **more: int) -> None:
+            tree = Tree.from_leaves(map(leaf_hash, entries))
+            signed = sign_checkpoint(Checkpoint(LOG_KEY.name, tree.size + claimed, tree.root()), LOG_KEY)
+            made = Fraud(Kind.MISSING, (SIGNED,), (lost, signed), entries=tuple(entries))
+            self.add(f"a missing head: {name}", expected, made, TRUST, **more)
+
+        logs("a day later still", "ok", [*heads, late])
+        logs("within the delay", "nothing-checked", heads)
+        logs("past a shorter delay", "ok", heads, delay=2)
+        early = self.head(session=digest("late")[:16], time=OPENED + MERGE_DELAY - 1)
+        logs("a millisecond too early", "nothing-checked", [*heads, early])
+        logs("that is there", "nothing-checked", [heads[0], lost, late])
+        logs("of which a later one is there", "nothing-checked", [self.head(size=10), late])
+        logs("of which only an earlier one is there", "ok", [self.head(size=8), late])
+        foreign = self.head(OTHER, session=digest("late")[:16], time=OPENED + 2 * MERGE_DELAY)
+        logs("where only somebody's head is late", "nothing-checked", [*heads, foreign])
+        logs("where not all entries are shown", "nothing-checked", [*heads, late], claimed=1)
+        logs("among entries that are no heads", "malformed", [b"entry", late])
+        logs("in an empty log", "nothing-checked", [])
+
+    def damaged(self) -> None:
+        good = Fraud(Kind.TWO_HEADS, (SIGNED,), (self.head(), self.head(root=digest("another root"))))
+        fields = encoding.map_(encoding.decode(good.encode()), range(1, 9), "fraud")
+        body = {key: value for key, value in fields.items() if key != 8}
+        self.add("no bytes", "malformed", b"")
+        self.add("the checksum changed", "malformed", good.encode()[:-1] + b"\0")
+        changed: tuple[tuple[str, Map], ...] = (
+            ("version 2", {1: 2}),
+            ("kind 0", {2: 0}),
+            ("kind 5", {2: 5}),
+            ("no manifest", {3: []}),
+            ("three manifests", {3: [SIGNED] * 3}),
+            ("two manifests for two checkpoints", {2: 2, 3: [SIGNED] * 2}),
+            ("one head", {4: [self.head()]}),
+            ("two heads for a token", {2: 3}),
+            ("an opening beside two heads", {6: [bytes(32)]}),
+            ("entries beside two heads", {7: [b"entry"]}),
+            ("an entry as text", {2: 4, 7: ["entry"]}),
+        )
+        for name, changes in changed:
+            self.add(name, "malformed", seal(body | changes))
