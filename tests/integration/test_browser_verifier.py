@@ -20,6 +20,7 @@ from spec.browser.build import PAGE
 from spec.generate.run import run
 from spec.generate.world import OTHER, PROVIDER, Story, asked
 from tests.conformance.test_spec_vectors import FILES, same
+from tests.integration import lies
 from tests.integration.chromium import Page, browse, find
 from verifiable.evidence import Kind
 
@@ -131,6 +132,17 @@ def test_it_agrees_with_python_on_damaged_input(page: Page, name: str, count: in
     ]
     assert not wrong, "\n".join(wrong[:5])
     assert any("ok" in case["expected"] for case in cases) or name in ("envelope", "checkpoint", "tlog-proof", "head")
+
+
+def test_it_agrees_with_python_on_providers_that_lie(page: Page) -> None:
+    """Signed nonsense: the same code from both, whatever was changed, swapped, cut or drawn otherwise."""
+    made = lies.cases(400, random.Random("lies"))
+    expected = {(operation, case["name"]): run(operation, case) for operation, case in made}
+    assert len({outcome.get("error") for outcome in expected.values()}) > 8
+    for operation in ("receipt", "evidence"):
+        cases = [{**case, "expected": expected[operation, case["name"]]} for kind, case in made if kind == operation]
+        for case, result in zip(cases, outcomes(page, operation, cases), strict=True):
+            assert agree(result["outcome"], case["expected"]), case
 
 
 def test_the_browsers_own_cryptography_agrees(page: Page) -> None:
