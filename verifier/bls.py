@@ -8,6 +8,7 @@ about a second, and is not constant-time, which matters to who signs and not to 
 from __future__ import annotations
 
 import hashlib
+import sys
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,7 @@ def verify_round(found: Round, chain: Chain) -> None:
     Raises:
         ModuleNotFoundError: py_ecc is not installed.
     """
-    # As modules without types: py_ecc's annotations neither export these names nor agree with their use.
-    curve: Any = import_module("py_ecc.optimized_bls12_381")
-    points_of: Any = import_module("py_ecc.bls.g2_primitives")
-    hashing: Any = import_module("py_ecc.bls.hash_to_curve")
+    curve, points_of, hashing = _modules()
     pairing = partial(curve.pairing, final_exponentiate=False)
     pubkey_to_G1, signature_to_G2 = points_of.pubkey_to_G1, points_of.signature_to_G2
 
@@ -59,6 +57,21 @@ def verify_round(found: Round, chain: Chain) -> None:
         right = pairing(curve.neg(curve.G2), in_g1)
     if curve.final_exponentiate(left * right) != curve.FQ12.one():
         raise _bad("a signature of something else")
+
+
+def _modules() -> tuple[Any, Any, Any]:
+    """py_ecc's curve, points and hashing; without types, since its annotations do not agree with their use.
+
+    When it is imported, py_ecc raises Python's recursion limit to 100,000, past what the C stack holds: after that a
+    deeply nested JSON file would end the process. So the limit is put back.
+    """
+    limit = sys.getrecursionlimit()
+    try:
+        names = ("optimized_bls12_381", "bls.g2_primitives", "bls.hash_to_curve")
+        curve, points_of, hashing = (import_module(f"py_ecc.{name}") for name in names)
+    finally:
+        sys.setrecursionlimit(limit)
+    return curve, points_of, hashing
 
 
 def _bad(found: str) -> VerificationError:
