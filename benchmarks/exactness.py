@@ -45,10 +45,12 @@ class Options:
 def measure(options: Options) -> list[Figure]:
     verdicts: list[Verdict] = []
     cells = list(itertools.product(options.models, WIDTHS, DRAFTERS))
-    for number, (model, width, drafter) in enumerate(cells):
-        wanted = options.tokens * (number + 1) // len(cells)
-        while sum(verdict.tokens_total for verdict in verdicts) < wanted:
-            verdicts += audited(model, width, drafter, options.answer, len(verdicts))
+    for model, width, drafter in cells:
+        done = 0
+        while done * len(cells) < options.tokens:  # each cell its share, and one round at least
+            fresh = audited(model, width, drafter, options.answer, len(verdicts))
+            done += sum(verdict.tokens_total for verdict in fresh)
+            verdicts += fresh
         print(f"  {model}, {width} at once, drafter {drafter}", file=sys.stderr, flush=True)
     exact = sum(verdict.tokens_checked for verdict in verdicts)
     total = sum(verdict.tokens_total for verdict in verdicts)
