@@ -27,7 +27,7 @@ class TextStream:
 
     def feed(self, piece: bytes) -> str:
         """The text that this token's bytes make certain; may be empty, is always whole characters."""
-        text = self._held + self._decoder.decode(piece)
+        text = self._held + self._decode(piece)
         if not self._stops:
             return self._give(text)
         cut = min((at for stop in self._stops if (at := text.find(stop)) >= 0), default=-1)
@@ -47,6 +47,16 @@ class TextStream:
     def digest(self) -> bytes:
         """SHA-256 of the UTF-8 bytes handed out so far."""
         return self._hash.digest()
+
+    def _decode(self, piece: bytes) -> str:
+        text = self._decoder.decode(piece)
+        pending = self._decoder.getstate()[0]
+        # Python waits for the third byte of a surrogate. None makes it a character, so it is invalid already: other
+        # decoders replace its two bytes at once, and at the end of an answer they would else be left out.
+        if len(pending) == 2 and pending[0] == 0xED and pending[1] >= 0xA0:
+            self._decoder.reset()
+            text += "\ufffd\ufffd"
+        return text
 
     def _give(self, text: str) -> str:
         self._hash.update(text.encode())
