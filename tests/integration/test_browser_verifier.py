@@ -109,9 +109,10 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
 
 BINARY = {"cbor": 1500, "leaf": 800, "manifest": 300, "head": 300, "packed": 500, "envelope": 100}
 TEXT = {"request": 800, "body": 800, "checkpoint": 100, "tlog-proof": 100}
+PIECES = {"delivery": 800}
 
 
-@pytest.mark.parametrize(("name", "count"), [*BINARY.items(), *TEXT.items()])
+@pytest.mark.parametrize(("name", "count"), [*BINARY.items(), *TEXT.items(), *PIECES.items()])
 def test_it_agrees_with_python_on_damaged_input(page: Page, name: str, count: int) -> None:
     """Beyond the vectors: whatever damage makes of them, both read the same or refuse it with the same code."""
     chance = random.Random(f"damage to {name}")
@@ -119,7 +120,9 @@ def test_it_agrees_with_python_on_damaged_input(page: Page, name: str, count: in
     for number in range(count):
         case = {key: value for key, value in chance.choice(FILES[name]["cases"]).items() if key != "expected"}
         case["name"] = str(number)
-        if "input" in case:
+        if "pieces" in case:
+            case["pieces"] = [mutated(bytes.fromhex(piece), chance).hex() for piece in case["pieces"]]
+        elif "input" in case:
             case["input"] = mutated(bytes.fromhex(case["input"]), chance).hex()
         else:
             case["text"] = mutated(case["text"].encode(), chance).decode("utf-8", "replace")
