@@ -116,7 +116,10 @@ class Processor:
         return allowed & ~self._banned(ids) if self._ends else allowed
 
     def _banned(self, ids: Ids) -> Mask:
-        return np.isin(ids, list(self._ends))
+        if len(ids) > 256:
+            return np.isin(ids, list(self._ends))
+        ends = self._ends
+        return np.array([token in ends for token in ids.tolist()], np.bool_)
 
     def _best(self, row: Floats, count: int) -> Ids:
         """The `count` first ids of a row: banned ones last, then by processed logit, then by id."""

@@ -227,4 +227,9 @@ def capability_of(http: Request) -> bytes | None:
 
 
 def _size(event: Event) -> int:
-    return len(event.text) * 4 + 256 * len(event.tokens) if isinstance(event, Delta) else 256
+    """About how many bytes an event makes on the wire, from above."""
+    if not isinstance(event, Delta):
+        return 256
+    proof = 0 if event.proof is None else 512 + 68 * len(event.proof.hashes)
+    listed = sum(2 + len(token.top) for token in event.tokens if token.logprob is not None)
+    return 320 + 4 * len(event.text) + 128 * listed + proof

@@ -17,12 +17,16 @@ import pytest
 from engine.engine import Engine, EngineSettings
 from engine.generation import Delta, QueueSink, collect
 from engine.scheduler import QueueFullError, SchedulerSettings, StoppingError
-from tests.integration.serving import http, idle, opened, receipt_of, tokens_of
+from tests.integration.serving import evidence_of, http, idle, opened, receipt_of, tokens_of
 from verifiable.errors import EngineError, PolicyError, VerifiableError
 from verifiable.llama.context import Batch, Context, LogitRows
+from verifiable.llama.probe_cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.records import Finish
-from verifiable.request import CHAT, parse_body
+from verifiable.request import CHAT, COMPLETION, parse_body
+from verifiable.verdict import Status
+from verifier.reexecute import Worker
+from verifier.session import audit
 
 KEYS = ["sk-one", "sk-two"]
 
@@ -261,6 +265,21 @@ def tokens_of_turn(one: Engine, session: str, turn: int) -> list[Any]:
             self.id = value
 
     return [Id(token.token) for token in tokens_of(one, session) if token.turn == turn]
+
+
+def test_prefixes_with_a_sliding_window_are_exact(gemma3: Path, tmp_path: Path) -> None:
+    """Gemma's memory keeps windows: what is reused there must be what a cold run computes, bit for bit."""
+    text = "The river and the sea. " * 8
+    with Engine(gemma3, tmp_path, small(1)) as one, Worker(gemma3, cache=default_folder()) as worker:
+        for turn in range(2):
+            sink = QueueSink()
+            data = json.dumps({"prompt": text, "max_tokens": 6, "temperature": 0}).encode()
+            generation = one.submit(parse_body(COMPLETION, data), sink, principal="me")
+            answer = collect(sink)
+            assert answer.done.cached == 0 if turn == 0 else answer.done.cached > 40
+            text += answer.text + " And so"
+        verdict = audit(evidence_of(one, generation.session), worker, [one.keys.provider.public])
+        assert verdict.status is Status.EXACT, verdict
 
 
 def test_a_draft_model_with_another_vocabulary_is_refused(smollm2: Path, gemma3: Path, tmp_path: Path) -> None:
