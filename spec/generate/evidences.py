@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from spec.generate import processing
 from spec.generate.cases import VectorFile
 from spec.generate.receipts import TRUST, turn_of
 from spec.generate.world import N_CTX, NONCE, OTHER, SESSION_KEY, VOCABULARY, Story, asked, digest, pack, tokens_digest
-from spec.generate.world import entries as row
 from verifiable import encoding, records
 from verifiable.evidence import Evidence, Kind, PackedTokens
 from verifiable.logits import Entries, Ranked
@@ -31,6 +31,7 @@ def evidence() -> VectorFile:
         "the replay of the records shown. opened: the turns opened, with how many of their records were replayed.",
     )
     _Evidence(file).all()
+    processing.add(file)
     return file
 
 
@@ -39,7 +40,6 @@ class _Evidence:
         self.file = file
         self.one = Story.open("evidence").turn(asked(max_tokens=20), 5).close()
         self.drafted = Story.open("drafted").turn(asked(temperature=1.5, stop=["qq"]), 6, sources=DRAFTS)
-        self.records: Iterator[Entries] = iter(())
         self.two = Story.open("two turns").turn(asked(), 3).turn(asked(None, seed=7), 2)
 
     def add(self, name: str, expected: str, made: Evidence | bytes, trusted: list[str] = TRUST) -> None:
@@ -54,7 +54,6 @@ class _Evidence:
         self.marked()
         self.recorded()
         self.drawn()
-        self.processed()
 
     def honest(self) -> None:
         one, drafted, two = self.one, self.drafted, self.two
@@ -332,62 +331,6 @@ class _Evidence:
 
         forged = Story.open("forged").turn(asked(temperature=3, min_p=0, top_p=1), 12, sampler=stranger)
         self.add("drawn with another key", "text-not-sampled", forged.evidence(Kind.FULL))
-
-    def processed(self) -> None:
-        """Turns with processors, whose draws depend on the tokens before."""
-        penalties: dict[str, Any] = {
-            "repeat_penalty": 1.8,
-            "repeat_last_n": 4,
-            "frequency_penalty": 0.5,
-            "presence_penalty": 0.25,
-        }
-        bias = {"3": 4.5, "7": -6, "11": 0}
-        turns: dict[str, dict[str, Any]] = {
-            "a repeat penalty over the last two tokens": {"repeat_penalty": 0.6, "repeat_last_n": 2},
-            "a repeat penalty over the whole answer": {"repeat_penalty": 1.5, "repeat_last_n": -1},
-            "a frequency penalty": {"frequency_penalty": 1.5},
-            "a presence penalty below zero": {"presence_penalty": -1.25},
-            "biases": {"logit_bias": bias},
-            "all of them, greedy": {**penalties, "logit_bias": bias, "temperature": 0},
-            "all of them, with filters": {**penalties, "logit_bias": bias, "top_k": 5, "top_p": 0.8, "min_p": 0.05},
-        }
-        for name, asks in turns.items():
-            story = Story.open(name).turn(asked(**{"temperature": 1.2, **asks}), 9, words=12)
-            self.add(f"processors: {name}", "ok", story.evidence(Kind.FULL))
-        first = story.where(Token)
-        self.add("processors: single records are not replayed", "ok", story.evidence(Kind.RECORDS, shown=[first + 3]))
-        self.add("processors: packed tokens", "ok", story.evidence())
-        unknown: dict[str, dict[str, Any]] = {
-            "a grammar": {"grammar": "root ::= [a-z]+"},
-            "a schema": {"response_format": {"type": "json_object"}},
-            "no end tokens": {"ignore_eos": True},
-        }
-        for name, asks in unknown.items():
-            made = Story.open(name).turn(asked(**asks), 3)
-            self.add(f"processors: {name}: not replayed without the vocabulary", "ok", made.evidence(Kind.FULL))
-
-        def raw(entries: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
-            return choose(next(self.records), params, key, position)
-
-        words = 12
-        self.records = (row(12 + index, vocabulary=words) for index in range(12))
-        ignored = Story.open("ignored").turn(asked(temperature=1.2, **penalties), 12, sampler=raw, words=words)
-        self.add("processors: asked for and not applied", "text-not-sampled", ignored.evidence(Kind.FULL))
-        turn = story.where(Turn)
-        params = turn_of(story).params
-        changes: dict[str, dict[str, Any]] = {
-            "another repeat penalty": {"repeat_penalty": 1.7},
-            "another count of tokens to look back": {"repeat_last_n": 5},
-            "another frequency penalty": {"frequency_penalty": 0.25},
-            "another presence penalty": {"presence_penalty": 0.0},
-            "another bias": {"logit_bias": ((3, 4.0), (7, -6.0))},
-            "a bias left out": {"logit_bias": ((3, 4.5),)},
-            "end tokens banned": {"ignore_eos": True},
-            "a grammar": {"constraint": digest("grammar")},
-        }
-        for name, changed in changes.items():
-            other = story.edit(turn, params=replace(params, **changed))
-            self.add(f"processors: {name} than was asked for", "parameters-differ", other.evidence())
 
 
 def good_at(data: bytes, made: Evidence) -> int:
