@@ -1,0 +1,61 @@
+"""What was not replayed is not counted as replayed (spec/protocol.md §10.3, step 18)."""
+
+from __future__ import annotations
+
+import pytest
+
+from spec.generate.world import PROVIDER, Story, asked, tokens_digest
+from verifiable.checks import check_evidence
+from verifiable.evidence import Evidence, Kind
+from verifiable.verdict import Status, Verdict
+from verifier.offline import verify_with_evidence
+from verifier.replay import replay_records, replayable
+
+TRUST = [PROVIDER.public]
+PENALTY = {"repeat_penalty": 1.5}
+GRAMMAR = {"grammar": "root ::= [a-z]+"}
+
+
+def told(story: Story, evidence: Evidence) -> Verdict:
+    return verify_with_evidence(story.receipt(), evidence, TRUST)
+
+
+def said(verdict: Verdict) -> str:
+    return " ".join(check.detail for check in verdict.checks if check.name == "Sampler replay")
+
+
+@pytest.mark.parametrize(
+    ("asks", "kind", "count"),
+    [
+        ({}, Kind.FULL, 5),
+        ({}, Kind.RECORDS, 2),
+        (PENALTY, Kind.FULL, 5),
+        (PENALTY, Kind.RECORDS, 0),
+        (GRAMMAR, Kind.FULL, 0),
+        ({"ignore_eos": True}, Kind.FULL, 0),
+        ({}, Kind.TOKENS, 0),
+    ],
+)
+def test_only_what_was_replayed_is_counted(asks: dict[str, object], kind: Kind, count: int) -> None:
+    story = Story.open(f"{asks} {kind}").turn(asked(**asks), 5)
+    shown = [token.seq for token in story.tokens()[1:3]]
+    evidence = story.evidence(kind, shown=shown if kind is Kind.RECORDS else [])
+    _, (turn,) = check_evidence(evidence, TRUST)
+    assert replayable(turn) == count
+    assert replay_records(turn) is None
+    verdict = told(story, evidence)
+    assert verdict.status is Status.RECEIPT
+    assert said(verdict) == (f"{count} tokens follow from their records and the turn's key" if count else "")
+
+
+def test_a_replaced_token_is_found_where_it_can_be() -> None:
+    """The same lie, with and without what its discovery takes."""
+    story = Story.open("liar").turn(asked(temperature=1.5, **PENALTY), 5)
+    token = story.tokens()[2]
+    other = next(int(item) for item in token.entries.ids if item != token.token)
+    liar = story.edit(token.seq, token=other)
+    shown = liar.evidence(Kind.RECORDS, shown=[token.seq])
+    assert told(liar, shown).status is Status.RECEIPT  # not seen from one record, and not claimed to be right
+    assert said(told(liar, shown)) == ""
+    signed = liar.edit(liar.leaves[-1].seq, tokens_digest=tokens_digest(liar.tokens()))
+    assert told(signed, signed.evidence(Kind.FULL)).code == "token-not-sampled"
