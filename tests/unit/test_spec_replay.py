@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from spec.generate.world import PROVIDER, Story, asked, tokens_digest
@@ -12,8 +14,8 @@ from verifier.offline import verify_with_evidence
 from verifier.replay import replay_records, replayable
 
 TRUST = [PROVIDER.public]
-PENALTY = {"repeat_penalty": 1.5}
-GRAMMAR = {"grammar": "root ::= [a-z]+"}
+PENALTY: dict[str, Any] = {"repeat_penalty": 1.5}
+GRAMMAR: dict[str, Any] = {"grammar": "root ::= [a-z]+"}
 
 
 def told(story: Story, evidence: Evidence) -> Verdict:
@@ -36,7 +38,7 @@ def said(verdict: Verdict) -> str:
         ({}, Kind.TOKENS, 0),
     ],
 )
-def test_only_what_was_replayed_is_counted(asks: dict[str, object], kind: Kind, count: int) -> None:
+def test_only_what_was_replayed_is_counted(asks: dict[str, Any], kind: Kind, count: int) -> None:
     story = Story.open(f"{asks} {kind}").turn(asked(**asks), 5)
     shown = [token.seq for token in story.tokens()[1:3]]
     evidence = story.evidence(kind, shown=shown if kind is Kind.RECORDS else [])
