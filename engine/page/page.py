@@ -1,4 +1,7 @@
-"""The page's two routes. Rendered here, without a script: it works with a keyboard, on a phone, and printed."""
+"""The pages for people: what is served, a lookup, and the verifier that runs in the reader's own browser.
+
+The first two are rendered here, without a script: they work with a keyboard, on a phone, and printed.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
+_PLACES = (_HERE / "verify.html", _HERE.parents[1] / "docs" / "verify.html")
+"""Where the browser verifier lies: in an installed wheel, and in a checkout."""
 _FORM = {
     "requestBody": {
         "required": True,
@@ -65,6 +70,13 @@ def router(provider: Provider, limit: RateLimit) -> APIRouter:
     def page() -> HTMLResponse:
         """What is served, how far the log goes, and the newest sessions, for people."""
         return render()
+
+    @routes.get("/verify", response_class=HTMLResponse)
+    def verify() -> HTMLResponse:
+        """A second implementation of the checks: one page that runs in the reader's browser and sends nothing."""
+        text = next(path for path in _PLACES if path.exists()).read_text("utf-8")
+        # Its own policy, in the page, allows its one script and nothing to be loaded or sent.
+        return HTMLResponse(text, headers={**_HEADERS, "Content-Security-Policy": "frame-ancestors 'none'"})
 
     refusals: dict[int | str, dict[str, Any]] = {400: {"description": "No such form, or too long."}}
 

@@ -153,3 +153,22 @@ def test_a_changed_receipt_is_told_from_a_genuine_one(url: str, provider: Synthe
     answer = httpx.post(f"{url}/lookup", data={"what": base64.b64encode(receipt).decode()})
     assert "not one of this provider" in answer.text
     assert "genuine" not in answer.text
+
+
+def test_the_browser_verifier_is_served_and_checks_a_receipt(
+    browser: chromium.Browser, url: str, provider: SyntheticProvider, shots: Path
+) -> None:
+    receipt = provider.answer("checked in a browser", 3)
+    pasted = base64.urlsafe_b64encode(receipt).rstrip(b"=").decode()
+    for key, passes in ((provider.keys.provider.public.vkey(), True), (provider.keys.session.public.vkey(), False)):
+        browser.open(f"{url}/verify", 1000, 1400)
+        browser.value(f"document.querySelector('#pasted').value = {pasted!r}")
+        browser.value(f"document.querySelector('#trusted').value = {key!r}")
+        browser.value("document.querySelector('#form').requestSubmit()")
+        deadline = time.monotonic() + 20
+        while not (text := browser.value("document.querySelector('#result').innerText")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        browser.photograph(shots / f"verify-{passes}.png")
+        assert ("not trusted" in text) is not passes, text
+        assert (provider.keys.provider.name in text) is passes
