@@ -247,7 +247,12 @@ function parsePacked(value) {
 
 /** SHA-256 over each token's id (4 bytes, little-endian) and mark (source, and 8 for the first of a step). */
 function tokensDigest(ids, sources, fresh) {
-  return sha256(concat(...ids.map((id, i) => concat(bigEndian(id, 4).reverse(), [sources[i] | (fresh[i] ? 8 : 0)]))));
+  const view = new DataView(new ArrayBuffer(5 * ids.length));
+  ids.forEach((id, i) => {
+    view.setUint32(5 * i, id, true);
+    view.setUint8(5 * i + 4, sources[i] | (fresh[i] ? 8 : 0));
+  });
+  return sha256(new Uint8Array(view.buffer));
 }
 
 /** The values of a file whose last one is the SHA-256 of all bytes before it. */
