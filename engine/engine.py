@@ -92,7 +92,8 @@ class Engine:
         self.path = Path(model)
         self.model_name = self.path.name.removesuffix(".gguf")
         self._progress = progress or (lambda stage, done, total: None)
-        library.load_library(self.settings.runtime.tiled)
+        runtime = self.settings.runtime
+        library.load_library(runtime.tiled, passive=runtime.n_threads == 1)
         self.ledger = Ledger(Path(data), self.settings.name, self.settings.ledger)
         self.store, self.keys = self.ledger.store, self.ledger.keys
         self.model: Model | None = None

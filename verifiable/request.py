@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import rfc8785
 
+from verifiable import request_fields as fields
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.records import MAX_NONCE_BYTES, NonceSource
-from verifiable.sampling import MAX_BIASES, SamplingDefaults, SamplingParams
+from verifiable.records import NonceSource
+from verifiable.sampling import SamplingDefaults, SamplingParams
 
 CHAT = "/v1/chat/completions"
 COMPLETION = "/v1/completions"
-MAX_STOPS = 16
-MAX_STOP_CHARS = 256
-MAX_LOGPROBS = 20
-"""OpenAI's bound for `top_logprobs`."""
 REPEAT_LAST_N = 64
 """Tokens that the repeat penalty looks back where a request is silent: llama.cpp's own default."""
-MAX_GRAMMAR = 1 << 16
-"""Characters of a grammar or a schema."""
 MAX_DEPTH = 64
 """Most levels of arrays and objects in a body, itself included; the same for everybody, whatever their JSON parser."""
 MAX_NUMBER = 2**53 - 1
@@ -53,9 +47,6 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "service_tier": ("auto", "default"),
 }
 """Fields that are accepted only with the values that change nothing (null always is such a value)."""
-_ROLES = ("system", "developer", "user", "assistant", "tool")
-_DECIMAL = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
-_HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +161,12 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         canonical = rfc8785.dumps({"body": body, "path": path})
     except (rfc8785.CanonicalizationError, UnicodeError, RecursionError) as error:
         raise PolicyError("the request has no canonical form (RFC 8785)", found=str(error)) from error
-    extra = _object(body, "verifiable", {"nonce", "session", "commitments"})
-    options = _object(body, "stream_options", {"include_usage", "include_obfuscation"})
-    max_tokens = _integer(body, "max_tokens", 1, 2**31 - 1)
+    extra = fields.object_(body, "verifiable", {"nonce", "session", "commitments"})
+    options = fields.object_(body, "stream_options", {"include_usage", "include_obfuscation"})
+    max_tokens = fields.integer(body, "max_tokens", 1, 2**31 - 1)
     if path == CHAT and body.get("max_completion_tokens") is not None:
-        max_tokens = _integer(body, "max_completion_tokens", 1, 2**31 - 1)
-    temperature = _number(body, "temperature", 0.0, 100.0)
+        max_tokens = fields.integer(body, "max_completion_tokens", 1, 2**31 - 1)
+    temperature = fields.number(body, "temperature", 0.0, 100.0)
     if temperature is not None and 0.0 < temperature < 0.01:
         raise PolicyError(
             "parameter temperature", expected="0, or 0.01 to 100", found=str(temperature), parameter="temperature"
@@ -183,30 +174,30 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
     return Request(
         path=path,
         canonical=canonical,
-        model=_string(body, "model", 256),
-        messages=_messages(body.get("messages")) if path == CHAT else None,
-        prompt=_prompt(body.get("prompt")) if path == COMPLETION else None,
+        model=fields.string(body, "model", 256),
+        messages=fields.messages(body.get("messages")) if path == CHAT else None,
+        prompt=fields.prompt(body.get("prompt")) if path == COMPLETION else None,
         temperature=temperature,
-        top_k=_integer(body, "top_k", -1, 2**31 - 1),
-        top_p=_number(body, "top_p", 0.0, 1.0),
-        min_p=_number(body, "min_p", 0.0, 1.0),
-        seed=_integer(body, "seed", -(2**53) + 1, 2**53 - 1),
+        top_k=fields.integer(body, "top_k", -1, 2**31 - 1),
+        top_p=fields.number(body, "top_p", 0.0, 1.0),
+        min_p=fields.number(body, "min_p", 0.0, 1.0),
+        seed=fields.integer(body, "seed", -(2**53) + 1, 2**53 - 1),
         max_tokens=max_tokens,
-        stops=_stops(body.get("stop")),
-        stream=_boolean(body, "stream"),
-        include_usage=_boolean(options, "include_usage"),
-        top_logprobs=_logprobs(path, body),
-        nonce=_nonce(extra.get("nonce")),
-        session=_session(extra.get("session")),
-        commitments=_choice(extra, "commitments", ("receipt", "none", "stream")) != "none",
+        stops=fields.stops(body.get("stop")),
+        stream=fields.boolean(body, "stream"),
+        include_usage=fields.boolean(options, "include_usage"),
+        top_logprobs=fields.logprobs(path == CHAT, body),
+        nonce=fields.nonce(extra.get("nonce")),
+        session=fields.session(extra.get("session")),
+        commitments=fields.choice(extra, "commitments", ("receipt", "none", "stream")) != "none",
         stream_heads=extra.get("commitments") == "stream",
-        frequency_penalty=_number(body, "frequency_penalty", -2.0, 2.0) or 0.0,
-        presence_penalty=_number(body, "presence_penalty", -2.0, 2.0) or 0.0,
-        repeat_penalty=_or(_number(body, "repeat_penalty", 0.01, 100.0), 1.0),
-        repeat_last_n=int(_or(_integer(body, "repeat_last_n", -1, 2**31 - 1), REPEAT_LAST_N)),
-        logit_bias=_biases(body.get("logit_bias")),
-        ignore_eos=_boolean(body, "ignore_eos"),
-        constraint=_constraint(body),
+        frequency_penalty=fields.number(body, "frequency_penalty", -2.0, 2.0) or 0.0,
+        presence_penalty=fields.number(body, "presence_penalty", -2.0, 2.0) or 0.0,
+        repeat_penalty=_or(fields.number(body, "repeat_penalty", 0.01, 100.0), 1.0),
+        repeat_last_n=int(_or(fields.integer(body, "repeat_last_n", -1, 2**31 - 1), REPEAT_LAST_N)),
+        logit_bias=fields.biases(body.get("logit_bias")),
+        ignore_eos=fields.boolean(body, "ignore_eos"),
+        constraint=fields.constraint(body),
     )
 
 
@@ -259,191 +250,6 @@ def _json(data: bytes) -> object:
         return json.loads(data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
     except (ValueError, RecursionError) as error:
         raise MalformedError("the request body is not JSON", expected="UTF-8 JSON", found=str(error)) from error
-
-
-def _wrong(name: str, expected: str, value: object) -> PolicyError:
-    shown = json.dumps(value)
-    return PolicyError(f"parameter {name}", expected=expected, found=shown[:80], parameter=name)
-
-
-def _number(body: Mapping[str, Any], name: str, low: float, high: float) -> float | None:
-    value = body.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise _wrong(name, f"a number from {low:g} to {high:g}", value)
-    return float(value)
-
-
-def _whole(value: object) -> object:
-    """3.0 as 3: RFC 8785 writes both as 3, so both must mean the same to provider and auditor."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _integer(body: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
-    value = body.get(name)
-    if value is None:
-        return None
-    value = _whole(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise _wrong(name, f"a whole number from {low} to {high}", value)
-    return value
-
-
-def _boolean(body: Mapping[str, Any], name: str) -> bool:
-    value = body.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise _wrong(name, "true or false", value)
-    return bool(value)
-
-
-def _string(body: Mapping[str, Any], name: str, maximum: int) -> str | None:
-    value = body.get(name)
-    if value is not None and not (isinstance(value, str) and len(value) <= maximum):
-        raise _wrong(name, f"a string of at most {maximum} characters", value)
-    return value
-
-
-def _choice(body: Mapping[str, Any], name: str, allowed: tuple[str, ...]) -> str | None:
-    value = body.get(name)
-    if value is not None and value not in allowed:
-        raise _wrong(name, " or ".join(allowed), value)
-    return value
-
-
-def _object(body: Mapping[str, Any], name: str, allowed: set[str]) -> Mapping[str, Any]:
-    value = body.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or not set(value) <= allowed:
-        raise _wrong(name, f"an object with {', '.join(sorted(allowed))}", value)
-    return value
-
-
-def _messages(value: object) -> tuple[Mapping[str, str], ...]:
-    if not isinstance(value, list) or not value:
-        raise _wrong("messages", "a list of at least one message", value)
-    return tuple(_message(message, f"messages[{index}]") for index, message in enumerate(value))
-
-
-def _message(message: object, where: str) -> Mapping[str, str]:
-    if not isinstance(message, dict) or message.get("role") not in _ROLES:
-        raise _wrong(where, f"an object with a role of {', '.join(_ROLES)}", message)
-    unknown = {name for name, value in message.items() if value is not None} - {"role", "content", "name"}
-    if unknown:
-        raise _wrong(f"{where}.{sorted(unknown)[0][:32]}", "only role, content and name", message)
-    if message.get("name") is not None and not isinstance(message["name"], str):
-        raise _wrong(f"{where}.name", "a string", message["name"])
-    content = message.get("content")
-    if isinstance(content, list):
-        parts = [
-            part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in content
-        ]
-        if not all(isinstance(part, str) for part in parts):
-            raise _wrong(f"{where}.content", "text parts only", content)
-        content = "".join(part for part in parts if isinstance(part, str))
-    if not isinstance(content, str):
-        raise _wrong(f"{where}.content", "a string or a list of text parts", content)
-    extra = {"name": message["name"]} if message.get("name") is not None else {}
-    return {"role": str(message["role"]), "content": content, **extra}
-
-
-def _prompt(value: object) -> str | tuple[int, ...]:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value:
-        items = [_whole(item) for item in value]
-        ids = [item for item in items if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 2**31]
-        if len(ids) == len(value):
-            return tuple(ids)
-    raise _wrong("prompt", "a string or a list of token ids", value)
-
-
-def _stops(value: object) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    stops = [value] if isinstance(value, str) else value
-    if not isinstance(stops, list) or len(stops) > MAX_STOPS:
-        raise _wrong("stop", f"a string or at most {MAX_STOPS} strings", value)
-    for stop in stops:
-        if not isinstance(stop, str) or not 1 <= len(stop) <= MAX_STOP_CHARS:
-            raise _wrong("stop", f"strings of 1 to {MAX_STOP_CHARS} characters", stop)
-    return tuple(stops)
-
-
-def _logprobs(path: str, body: Mapping[str, Any]) -> int | None:
-    if path == COMPLETION:
-        return _integer(body, "logprobs", 0, MAX_LOGPROBS)
-    top = _integer(body, "top_logprobs", 0, MAX_LOGPROBS)
-    if not _boolean(body, "logprobs"):
-        if top is not None:
-            raise _wrong("top_logprobs", "logprobs to be true", top)
-        return None
-    return top or 0
-
-
-def _biases(value: object) -> tuple[tuple[int, float], ...]:
-    """Biases by ascending id; those of 0 change nothing and are left out."""
-    if value is None:
-        return ()
-    if not isinstance(value, dict) or len(value) > MAX_BIASES:
-        raise _wrong("logit_bias", f"an object of at most {MAX_BIASES} token ids and biases", value)
-    found = {}
-    for name, bias in value.items():
-        good = isinstance(bias, (int, float)) and not isinstance(bias, bool) and -100.0 <= bias <= 100.0
-        if not (_DECIMAL.fullmatch(name) and int(name) < 2**31 and good):
-            raise _wrong("logit_bias", "token ids in decimal, with biases from -100 to 100", {name: bias})
-        if bias:
-            found[int(name)] = float(bias)
-    return tuple(sorted(found.items()))
-
-
-def _constraint(body: Mapping[str, Any]) -> bytes:
-    """The RFC 8785 form of what the answer has to match, or nothing."""
-    grammar, form = body.get("grammar"), body.get("response_format")
-    if isinstance(form, dict) and form == {"type": "text"}:
-        form = None
-    if grammar is None and form is None:
-        return b""
-    if grammar is not None and form is not None:
-        raise _wrong("grammar", "one of grammar and response_format", grammar)
-    if grammar is not None:
-        if not isinstance(grammar, str) or not 1 <= len(grammar) <= MAX_GRAMMAR:
-            raise _wrong("grammar", f"GBNF text of 1 to {MAX_GRAMMAR} characters", grammar)
-        return rfc8785.dumps({"grammar": grammar})
-    if not isinstance(form, dict) or form.get("type") not in ("json_object", "json_schema"):
-        raise _wrong("response_format", "an object with type text, json_object or json_schema", form)
-    known = {"type"} | ({"json_schema"} if form["type"] == "json_schema" else {"schema"})
-    if not set(form) <= known:
-        raise _wrong("response_format", f"only {', '.join(sorted(known))}", form)
-    schema = form.get("schema")
-    if form["type"] == "json_schema":
-        named = form.get("json_schema")
-        if not isinstance(named, dict) or not set(named) <= {"name", "description", "schema", "strict"}:
-            raise _wrong("response_format.json_schema", "an object with name, schema and strict", named)
-        schema = named.get("schema")
-        if schema is None:
-            raise _wrong("response_format.json_schema.schema", "a JSON schema", schema)
-    if schema is not None and not isinstance(schema, (dict, bool)):
-        raise _wrong("response_format.schema", "a JSON schema", schema)
-    canonical: bytes = rfc8785.dumps({"schema": {"type": "object"} if schema is None else schema})
-    if len(canonical) > MAX_GRAMMAR:
-        raise _wrong("response_format", f"a schema of at most {MAX_GRAMMAR} bytes", len(canonical))
-    return canonical
-
-
-def _nonce(value: object) -> bytes | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or not _HEX.fullmatch(value) or not 16 <= len(value) <= 2 * MAX_NONCE_BYTES:
-        raise _wrong("verifiable.nonce", f"8 to {MAX_NONCE_BYTES} bytes in lower-case hexadecimal", value)
-    return bytes.fromhex(value)
-
-
-def _session(value: object) -> str | None:
-    if value is None or value == "new" or (isinstance(value, str) and len(value) == 32 and _HEX.fullmatch(value)):
-        return value if isinstance(value, str) else None
-    raise _wrong("verifiable.session", '"new" or the 32 hexadecimal digits of a session id', value)
 
 
 def _or(value: float | None, default: float) -> float:

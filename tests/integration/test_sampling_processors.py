@@ -132,23 +132,21 @@ def check_answer(number: int, text: str, finish: Finish, tokens: list[Token], en
 def test_a_provider_that_skips_a_processor_is_caught(
     number: int, smollm2: Path, tmp_path: Path, worker: Worker
 ) -> None:
+    records: list[Any] = []
+
     class Forgets(Engine):
         """Draws from the raw record, as if no processor had been asked for."""
 
         def _choose(self, ranked: Any, params: Any, key: bytes, position: int) -> int:
-            raw = self._raw[-1] if self._raw else ranked
-            return choose(raw, params, key, position)
+            return choose(records[-1] if records else ranked, params, key, position)
 
-        _raw: list[Any]
-
-    Forgets._raw = []
     with Forgets(smollm2, tmp_path, settings(1, "none")) as engine:
         slot = engine.scheduler._slots[0]
         record = slot._record
 
         def remember(row: Any) -> Any:
             entries, ranked = record(row)
-            engine._raw.append(entries)
+            records.append(entries)
             return entries, ranked
 
         slot._record = remember  # type: ignore[method-assign]

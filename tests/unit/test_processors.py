@@ -80,7 +80,7 @@ def test_against_a_literal_reading(seed: int) -> None:
         answer.append(token)
 
 
-def literal(used: SamplingParams, answer: list[int], token: int, row: np.ndarray) -> float:  # type: ignore[type-arg]
+def literal(used: SamplingParams, answer: list[int], token: int, row: np.ndarray) -> float:
     x = float(row[token])
     bias = dict(used.logit_bias)
     if token in bias:
