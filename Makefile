@@ -42,7 +42,7 @@ $(LLAMA_STAMP): | $(BIN)/python
 	    echo "error: no C++ compiler. Install one (Debian: apt-get install g++) or name it in CXX." >&2; exit 1; }; \
 	  echo "Compiling llama.cpp with $(LLAMA_FLAGS), once: about five minutes on two cores." >&2; \
 	  env -u CFLAGS -u CXXFLAGS -u CPPFLAGS -u LDFLAGS CMAKE_ARGS="$(LLAMA_FLAGS)" \
-	    CMAKE_BUILD_PARALLEL_LEVEL="$$(nproc 2>/dev/null || echo 2)" \
+	    CMAKE_BUILD_PARALLEL_LEVEL="$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2)" \
 	    $(PIP) wheel --quiet --no-deps --no-cache-dir --no-binary llama-cpp-python \
 	    --require-hashes -r $(WHEELS)/pin.txt -w $(WHEELS) </dev/null; \
 	fi
