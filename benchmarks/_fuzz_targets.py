@@ -177,15 +177,14 @@ def _try(action: Callable[[], object]) -> None:
 
 
 @cache
-def _scratch() -> Path:
-    """A file for what is read from files only; in memory where the system has such a place."""
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder for what is read from files only; in memory where the system has such a place. Gone when we are."""
     shared = Path("/dev/shm")
-    folder = tempfile.mkdtemp(prefix="fuzz-", dir=shared if os.access(shared, os.W_OK) else None)
-    return Path(folder) / "model.gguf"
+    return tempfile.TemporaryDirectory(prefix="fuzz-", dir=shared if os.access(shared, os.W_OK) else None)
 
 
 def _gguf(data: bytes) -> None:
-    path = _scratch()
+    path = Path(_scratch().name, "model.gguf")
     path.write_bytes(data)
     inspect(path)
 
