@@ -1,6 +1,7 @@
 """What every layer of tests shares: one thread, markers by folder, and the models.
 
-Set ``VERIFIABLE_REQUIRE_MODELS=1`` (as `make test` does) to have a missing model fail the tests that need it;
+Set ``VERIFIABLE_REQUIRE_MODELS=1`` (as `make test` does) to have a missing model fail the tests that need it, and
+``VERIFIABLE_REQUIRE_PROGRAMS=1`` (as `.ci/run` does) for a missing browser or database server;
 otherwise they are skipped, so that the fast layers run anywhere.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 # Before anything loads numpy or llama.cpp: their thread pools read these once.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -30,11 +32,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(layer)
 
 
-def missing(reason: str) -> None:
-    """Skip the test that asked, or fail it where models are required."""
-    if os.environ.get("VERIFIABLE_REQUIRE_MODELS") == "1":
+def missing(reason: str, required_by: str = "VERIFIABLE_REQUIRE_MODELS") -> NoReturn:
+    """Skip the test that asked, or fail it where the environment says that it must run."""
+    if os.environ.get(required_by) == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def missing_program(reason: str) -> NoReturn:
+    """The same for system programs that only tests use: a browser, a database server."""
+    missing(reason, "VERIFIABLE_REQUIRE_PROGRAMS")
 
 
 def _model(name: str) -> Path:

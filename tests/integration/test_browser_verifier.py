@@ -6,7 +6,6 @@ import base64
 import functools
 import itertools
 import json
-import os
 import random
 import threading
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from spec.browser.build import PAGE
 from spec.generate.run import run
 from spec.generate.world import OTHER, PROVIDER, Story, asked
 from tests.conformance.test_spec_vectors import FILES, same
+from tests.conftest import missing_program
 from tests.integration import lies
 from tests.integration.chromium import Page, browse, find
 from verifiable.evidence import Kind
@@ -47,9 +47,7 @@ def url() -> Iterator[str]:
 def browser() -> Iterator[Page]:
     program = find()
     if program is None:
-        if os.environ.get("VERIFIABLE_REQUIRE_BROWSER") == "1":
-            pytest.fail("no Chromium: install the system package chromium", pytrace=False)
-        pytest.skip("no Chromium: install the system package chromium")
+        missing_program("no Chromium: install the system package chromium")
     with browse(program) as page:
         yield page
 

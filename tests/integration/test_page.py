@@ -16,7 +16,7 @@ import uvicorn
 from engine.api.app import proof_app
 from fixtures.synthetic import SyntheticProvider
 from tests import chromium
-from tests.conftest import missing
+from tests.conftest import missing_program
 from verifiable.cose import peek1
 from verifiable.head import Head
 from verifiable.receipt import Receipt
@@ -50,7 +50,7 @@ def url(provider: SyntheticProvider) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
     if chromium.BINARY is None:
-        missing("Chromium is not installed")
+        missing_program("Chromium is not installed")
     with chromium.Browser(tmp_path_factory.mktemp("profile")) as found:
         yield found
 

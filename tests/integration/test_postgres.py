@@ -26,7 +26,7 @@ from engine.log.log import LogSettings, make_check
 from engine.retention import drop_expired
 from engine.store.postgres import open_store
 from fixtures.synthetic import VOCABULARY, SyntheticProvider
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT
 from verifiable.cose import peek1
 from verifiable.errors import PolicyError, StoreError
 from verifiable.evidence import Kind
@@ -47,7 +47,7 @@ def server() -> Iterator[str]:
     """The URL of a server of our own, on a socket and a port of the loopback, as a user who is not root."""
     initdb, postgres = program("initdb"), program("postgres")
     if initdb is None or postgres is None:
-        missing("PostgreSQL is not installed")
+        missing_program("PostgreSQL is not installed")
     user = None
     if os.getuid() == 0:  # the server refuses to run as root
         user = next((name for name in ("postgres", "nobody") if any(p.pw_name == name for p in pwd.getpwall())), None)
