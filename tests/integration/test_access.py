@@ -28,7 +28,7 @@ PRIVATE = {
     "/v1/sessions/{session}",
 }
 PUBLIC = {
-    "/", "/lookup", "/v1/manifest", "/v1/sessions", "/v1/log", "/v1/log/proof", "/v1/log/consistency",
+    "/", "/lookup", "/verify", "/v1/manifest", "/v1/sessions", "/v1/log", "/v1/log/proof", "/v1/log/consistency",
     "/v1/log/entries/{index}", "/log/checkpoint", "/log/tile/{path}",
 }  # fmt: skip
 QUERY = "?old=1&new=1&positions=3&index=0"

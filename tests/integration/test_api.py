@@ -278,3 +278,44 @@ def test_more_requests_than_slots_and_queue(engine: Engine, url: str) -> None:
     assert set(codes) <= {200, 503}
     assert all(answer.headers["retry-after"] for answer in answers if answer.status_code == 503)
     idle(engine)
+
+
+GENERATING = {"/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{name}"}
+
+
+def test_generating_needs_an_api_key_on_every_route(url: str, engine: Engine) -> None:
+    wrong: list[dict[str, str]] = [
+        {},
+        {"Authorization": f"Basic {KEY}"},
+        {"Authorization": f"Bearer {KEY[:-1]}"},
+        {"Authorization": f"Bearer {engine.keys.auditor_key}"},
+        {"X-Verifiable-Capability": "00" * 32},
+    ]
+    with httpx.Client(base_url=url, timeout=60) as session:
+        paths = session.get("/openapi.json").json()["paths"]
+        assert set(paths) >= GENERATING
+        walked = 0
+        for path, methods in paths.items():
+            filled = path.replace("{name}", engine.model_name).replace("{session}", "0" * 32).replace("{index}", "0")
+            for method in {"get", "post", "put", "patch", "delete"} - set(methods):
+                assert session.request(method, filled).status_code == 405, (method, path)
+            for method in methods if path in GENERATING else ():
+                for headers in wrong:
+                    answer = session.request(method, filled, headers=headers, content=b"{}")
+                    assert answer.status_code == 401, (method, path, headers)
+                    walked += 1
+        assert walked == len(wrong) * len(GENERATING)
+        for trick in (
+            "//v1/models",
+            "/v1//models",
+            "/v1/./models",
+            "/%76%31/models/",
+            "/v1/models/..%2f",
+            "/v1/models%00",
+        ):
+            assert 400 <= session.get(trick, follow_redirects=True).status_code < 500, trick
+        oversized = session.post(
+            "/v1/completions", content=b" " * (17 << 20), headers={"Authorization": f"Bearer {KEY}"}
+        )
+        assert 400 <= oversized.status_code < 500
+    assert engine.scheduler.load() == (0, 0)
