@@ -15,7 +15,7 @@ from engine.generation import Answer, QueueSink, collect
 from engine.scheduler import SchedulerSettings
 from fixtures import models
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.request import CHAT, parse_body
+from verifiable.request import COMPLETION, parse_body
 
 SUBJECTS = ("rivers", "bridges", "bread", "clocks", "winter", "maps", "glass", "sleep")
 
@@ -39,13 +39,9 @@ def ask(provider: Engine, count: int, max_tokens: int, fields: Mapping[str, Any]
     """
     sinks = []
     for subject in SUBJECTS[:count]:
-        body = {
-            "messages": [{"role": "user", "content": f"Tell a long story about {subject}."}],
-            "max_tokens": max_tokens,
-            **fields,
-        }
+        body = {"prompt": f"A long story about {subject}:", "max_tokens": max_tokens, **fields}
         sink = _TimedSink()
-        provider.submit(parse_body(CHAT, json.dumps(body).encode()), sink)
+        provider.submit(parse_body(COMPLETION, json.dumps(body).encode()), sink)
         sinks.append(sink)
     answers = [collect(sink) for sink in sinks]
     start = max(sink.first for sink in sinks)
