@@ -57,4 +57,4 @@ def test_faults_of_the_disk_lose_nothing(shim: Path, kind: str) -> None:
     if kind in ("eio", "enospc", "full"):  # a fault that is not noticed is a lie
         assert found["refused"] > 0
     if kind.startswith("kill"):
-        assert found["killed"] == found["cases"]
+        assert found["killed"] == found["cases"] - found["unreached"] > 0
