@@ -25,7 +25,7 @@ FAST_TESTS := $(wildcard tests/unit tests/property tests/conformance)
 ALL_TESTS  := $(FAST_TESTS) $(wildcard tests/integration tests/adversary tests/fault)
 
 .DEFAULT_GOAL := venv
-.PHONY: venv models demo test test-fast lint bench lock clean distclean help
+.PHONY: interop venv models demo test test-fast lint bench lock clean distclean help
 
 venv: $(LOCK_STAMP)  ## prepare .venv (the first time compiles llama.cpp: about five minutes)
 
@@ -67,6 +67,12 @@ test: lint models  ## everything: style, types, architecture, then all tests, fa
 
 test-fast: venv  ## the layers that need no model (under two minutes)
 	$(BIN)/python -m pytest $(FAST_TESTS)
+
+interop: venv  ## other people's readers of what we sign, in an environment of their own
+	@test -f out/interop/ready || { $(PYTHON) -m venv out/interop && \
+	  out/interop/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -r tests/conformance/interop/requirements.txt </dev/null && touch out/interop/ready; }
+	VERIFIABLE_INTEROP_PYTHON=$(CURDIR)/out/interop/bin/python $(BIN)/python -m pytest tests/conformance/test_interoperability.py
 
 lint: venv  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check
