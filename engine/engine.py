@@ -36,7 +36,7 @@ from verifiable.llama.prompt import prompt_ids
 from verifiable.llama.runtime import describe
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.logits import Ranked
-from verifiable.manifest import RAW_LOGITS, Manifest, verify_manifest
+from verifiable.manifest import RAW_LOGITS, Manifest, ModelIdentity, verify_manifest
 from verifiable.request import CHAT, COMPLETION, Request, parse_body
 from verifiable.sampling import SamplingDefaults, SamplingParams, choose, sampling_key
 
@@ -94,12 +94,14 @@ class Engine:
         self._progress = progress or (lambda stage, done, total: None)
         runtime = self.settings.runtime
         library.load_library(runtime.tiled, passive=runtime.n_threads == 1)
+        # The file first: what can't be served leaves no keys and no store behind.
+        identity = identify(self.path, progress=lambda done, total: self._progress("hashing", done, total))
         self.ledger = Ledger(Path(data), self.settings.name, self.settings.ledger)
         self.store, self.keys = self.ledger.store, self.ledger.keys
         self.model: Model | None = None
         self._context: Context | None = None
         try:
-            self.manifest, self.signed_manifest = self._manifest()
+            self.manifest, self.signed_manifest = self._manifest(identity)
             self.sessions = Sessions(
                 self.store, self.keys.session, self.manifest.digest(), self.signed_manifest, self._now
             )
@@ -245,9 +247,8 @@ class Engine:
         self.submit(parse_body(path, json.dumps(body).encode()), sink, capability)
         return collect(sink)
 
-    def _manifest(self) -> tuple[Manifest, bytes]:
+    def _manifest(self, identity: ModelIdentity) -> tuple[Manifest, bytes]:
         """The stored manifest while it says what is true and is not half over; else a new one, signed and stored."""
-        identity = identify(self.path, progress=lambda done, total: self._progress("hashing", done, total))
         probed = self._probe()
         now = self._now()
         manifest = Manifest(

@@ -44,7 +44,13 @@ def read_trust(values: Sequence[str]) -> list[PublicKey]:
 
 def read_receipt(path: Path) -> Receipt:
     """A receipt from a file: the bytes, or the base64url text in which the API hands them out."""
-    return Receipt.parse(_decoded(_read(path, 2 * receipts.MAX_BYTES)))
+    try:
+        return Receipt.parse(_decoded(_read(path, 2 * receipts.MAX_BYTES)))
+    except MalformedError as error:
+        hint = error.hint or "Name the file that came with an answer as its receipt."
+        raise MalformedError(
+            f"{path} is not a sound receipt: {error.what}", expected=error.expected, found=error.found, hint=hint
+        ) from error
 
 
 def read_target(path: Path) -> Receipt | Evidence:

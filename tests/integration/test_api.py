@@ -20,6 +20,7 @@ from engine.api.app import make_app
 from engine.engine import Engine, EngineSettings
 from engine.scheduler import SchedulerSettings
 from verifiable.checks import check_evidence, check_receipt
+from verifiable.errors import VerifiableError
 from verifiable.evidence import Evidence, Kind
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.receipt import Receipt
@@ -319,3 +320,11 @@ def test_generating_needs_an_api_key_on_every_route(url: str, engine: Engine) ->
         )
         assert 400 <= oversized.status_code < 500
     assert engine.scheduler.load() == (0, 0)
+
+
+def test_a_file_that_cannot_be_served_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(60))
+    for name in ("bad.gguf", "missing.gguf"):
+        with pytest.raises(VerifiableError):
+            Engine(tmp_path / name, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
