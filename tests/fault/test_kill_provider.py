@@ -18,8 +18,10 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.fault.crash import check_disk
-from verifiable.checks import check_receipt
+from verifiable.checks import check_evidence, check_receipt
 from verifiable.cose import peek1
+from verifiable.errors import VerificationError
+from verifiable.evidence import Evidence
 from verifiable.head import Head
 from verifiable.keys import PublicKey
 from verifiable.receipt import Receipt
@@ -89,8 +91,26 @@ def test_every_receipt_survives_and_comes_into_the_log(smollm2: Path, tmp_path: 
         assert later.log is not None
         assert later.head == receipt.head
         check_receipt(later, trusted)
+    codes = {verdict_code(served.url, data, entry["id"], trusted) for entry in listed(served.url)}
+    assert codes == {None, "incomplete"}  # what was cut off is told to an auditor as that, and nothing else is wrong
     served.process.send_signal(signal.SIGTERM)
     served.process.communicate(timeout=30)
     report = check_disk(data)
     assert report.findings == []
     assert any("stops in the middle of a turn" in note for note in report.notes)  # and is reported as such
+
+
+def listed(url: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = httpx.get(f"{url}/v1/sessions").json()["sessions"]
+    return found
+
+
+def verdict_code(url: str, data: Path, session: str, trusted: list[PublicKey]) -> str | None:
+    """The reason code that the evidence of a session gives before any model runs; None where all is well."""
+    headers = {"Authorization": f"Bearer {(data / 'keys' / 'auditor.key').read_text().strip()}"}
+    answer = httpx.get(f"{url}/v1/sessions/{session}/evidence", headers=headers)
+    try:
+        check_evidence(Evidence.parse(answer.raise_for_status().content), trusted)
+    except VerificationError as error:
+        return error.code
+    return None
