@@ -215,7 +215,13 @@ class ProviderLog:
             mine = open_checkpoint(remembered[1], self.key.public).checkpoint
             if mine.size > size or tree.root(mine.size) != mine.root:
                 raise _forked(mine, tree)
-        unused.unlink(missing_ok=True)
+        try:
+            unused.unlink(missing_ok=True)
+        except OSError as error:
+            # While it is there, a lost checkpoint would be made anew: not a log to go on with.
+            raise StoreError(
+                f"{unused} can't be removed", found=error, hint="Check the folder and the disk."
+            ) from error
         return published
 
     def _integrating(self) -> None:
