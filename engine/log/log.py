@@ -219,7 +219,8 @@ class ProviderLog:
             unused.unlink(missing_ok=True)
         except OSError as error:
             # While it is there, a lost checkpoint would be made anew: not a log to go on with.
-            raise StoreError(
+            hint = "Check the folder and the disk."
+            raise StoreError(f"{unused} can't be removed", found=str(error), hint=hint) from error
                 f"{unused} can't be removed", found=error, hint="Check the folder and the disk."
             ) from error
         return published
