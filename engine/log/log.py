@@ -221,8 +221,6 @@ class ProviderLog:
             # While it is there, a lost checkpoint would be made anew: not a log to go on with.
             hint = "Check the folder and the disk."
             raise StoreError(f"{unused} can't be removed", found=str(error), hint=hint) from error
-                f"{unused} can't be removed", found=error, hint="Check the folder and the disk."
-            ) from error
         return published
 
     def _integrating(self) -> None:
