@@ -106,10 +106,16 @@ class Monitor:
 
         Raises:
             ForkError: the log is forked; the evidence is written. What was remembered stays.
-            VerificationError: not signed, too few witnesses, or the log gives no tiles that fit (`no-evidence`).
+            VerificationError: not signed, too few witnesses, not a checkpoint at all (`malformed`), or the log gives no
+                tiles that fit (`no-evidence`).
         """
         note = self._fetch("checkpoint", MAX_SIZE)
-        signed = open_checkpoint(note, self._log, self._witnesses, self._quorum)
+        try:
+            signed = open_checkpoint(note, self._log, self._witnesses, self._quorum)
+        except MalformedError as error:  # what the log serves is no input of the user's: a finding, and asked for again
+            raise VerificationError(
+                "the log's checkpoint", code="malformed", expected=error.expected, found=error.found
+            ) from error
         new = signed.checkpoint
         remembered = self._remembered()
         old = None if remembered is None else open_checkpoint(remembered, self._log).checkpoint

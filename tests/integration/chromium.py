@@ -59,8 +59,14 @@ class Page:
 
     def open(self, url: str) -> None:
         """Go to an address and wait until it has loaded."""
+        with self.loading():
+            self.call("Page.navigate", url=url)
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """What is done inside makes the page load another address; wait until it has."""
         self.loaded = False
-        self.call("Page.navigate", url=url)
+        yield
         while not self.loaded:
             self._browser.read(self)
 
@@ -78,6 +84,18 @@ class Page:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    def press(self, key: str, code: int) -> None:
+        """Press and release a key; `code` is its Windows virtual key code."""
+        held: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": code}
+        self.call("Input.dispatchKeyEvent", type="rawKeyDown", **held)
+        if key == "Enter":
+            self.call("Input.dispatchKeyEvent", type="char", text="\r", **held)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **held)
+
+    def type(self, text: str) -> None:
+        """Put text in where the focus is."""
+        self.call("Input.insertText", text=text)
 
     def screenshot(self, path: Path) -> None:
         """Save the whole page as a picture."""

@@ -122,14 +122,15 @@ def test_an_older_checkpoint_of_the_same_log_is_stale_and_not_remembered(
 
 
 @pytest.mark.parametrize("path", ["tile/0/000.p/5", "checkpoint", "tile/entries/000.p/5"])
+@pytest.mark.parametrize("flip", [0x01, 0x80])  # of a checkpoint: mostly another signature; never base64
 def test_a_log_that_serves_something_else_is_not_believed(
-    provider: SyntheticProvider, tmp_path: Path, path: str
+    provider: SyntheticProvider, tmp_path: Path, path: str, flip: int
 ) -> None:
     real = fetch(provider)
 
     def changed(asked: str, maximum: int) -> bytes:
         data = real(asked, maximum)
-        return data[:-40] + bytes([data[-40] ^ 1]) + data[-39:] if asked == path else data
+        return data[:-40] + bytes([data[-40] ^ flip]) + data[-39:] if asked == path else data
 
     with pytest.raises((VerificationError, StoreError)):
         Monitor(changed, provider.keys.log.public, tmp_path / "state", entries=True).look()

@@ -15,8 +15,8 @@ import uvicorn
 
 from engine.api.app import proof_app
 from fixtures.synthetic import SyntheticProvider
-from tests import chromium
 from tests.conftest import missing_program
+from tests.integration.chromium import Page, browse, find
 from verifiable.cose import peek1
 from verifiable.head import Head
 from verifiable.receipt import Receipt
@@ -48,11 +48,12 @@ def url(provider: SyntheticProvider) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
-    if chromium.BINARY is None:
-        missing_program("Chromium is not installed")
-    with chromium.Browser(tmp_path_factory.mktemp("profile")) as found:
-        yield found
+def browser() -> Iterator[Page]:
+    program = find()
+    if program is None:
+        missing_program("no Chromium: install the system package chromium")
+    with browse(program) as page:
+        yield page
 
 
 @pytest.fixture
@@ -64,25 +65,26 @@ def shots(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (390, False), (320, True)])
 def test_the_page_fits_and_reads(
-    browser: chromium.Browser, url: str, shots: Path, provider: SyntheticProvider, width: int, dark: bool
+    browser: Page, url: str, shots: Path, provider: SyntheticProvider, width: int, dark: bool
 ) -> None:
-    browser.open(url, width, 800, dark)
-    assert browser.value("document.documentElement.scrollWidth") <= width  # nothing sticks out to the side
-    assert browser.value("document.title").startswith("Acme<b>&")  # escaped: shown as it is written
-    assert browser.value("document.querySelectorAll('main section').length") == 4
-    assert browser.value("document.querySelectorAll('tbody tr').length") == 20
-    assert browser.value("getComputedStyle(document.body).maxWidth") == "896px"  # the style sheet passed its policy
-    luminance = browser.value("getComputedStyle(document.body).backgroundColor")
+    browser.device(width, 800, dark=dark)
+    browser.open(url)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width  # nothing sticks out to the side
+    assert browser.evaluate("document.title").startswith("Acme<b>&")  # escaped: shown as it is written
+    assert browser.evaluate("document.querySelectorAll('main section').length") == 4
+    assert browser.evaluate("document.querySelectorAll('tbody tr').length") == 20
+    assert browser.evaluate("getComputedStyle(document.body).maxWidth") == "896px"  # the style sheet passed its policy
+    luminance = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert luminance == ("rgb(13, 17, 23)" if dark else "rgb(255, 255, 255)")
     newest = provider.store.sessions(1)[0][1].session.hex()
-    assert newest in browser.value("document.body.innerText")
-    assert browser.value("document.querySelectorAll('script').length") == 0
+    assert newest in browser.evaluate("document.body.innerText")
+    assert browser.evaluate("document.querySelectorAll('script').length") == 0
     shot = shots / f"page-{width}-{'dark' if dark else 'light'}.png"
-    browser.photograph(shot)
+    browser.screenshot(shot)
     assert shot.stat().st_size > 10_000
 
 
-def test_contrast_is_enough(browser: chromium.Browser, url: str) -> None:
+def test_contrast_is_enough(browser: Page, url: str) -> None:
     """WCAG 2.2 AA: 4.5 to 1 for text, in both colour schemes."""
     script = """(() => {
       const lum = (c) => { const v = c.match(/[0-9.]+/g).slice(0, 3).map((x) => x / 255)
@@ -94,33 +96,35 @@ def test_contrast_is_enough(browser: chromium.Browser, url: str) -> None:
         const a = lum(getComputedStyle(e).color), b = lum(back(e));
         return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) })) })()"""
     for dark in (False, True):
-        browser.open(url, 1200, 800, dark)
-        assert browser.value(script) >= 4.5
+        browser.device(1200, 800, dark=dark)
+        browser.open(url)
+        assert browser.evaluate(script) >= 4.5
 
 
 def test_a_receipt_is_looked_up_with_the_keyboard_alone(
-    browser: chromium.Browser, url: str, provider: SyntheticProvider, shots: Path
+    browser: Page, url: str, provider: SyntheticProvider, shots: Path
 ) -> None:
     receipt = provider.answer("mine", 3)
     provider.publish()
     head = Head.parse(peek1(Receipt.parse(receipt).head).payload)
-    browser.open(url, 390, 800)
+    browser.device(390, 800)
+    browser.open(url)
     order = []
     for _ in range(3):
         browser.press("Tab", 9)
-        order.append(browser.value("document.activeElement.className || document.activeElement.tagName"))
+        order.append(browser.evaluate("document.activeElement.className || document.activeElement.tagName"))
     assert order == ["skip", "TEXTAREA", "BUTTON"]
-    browser.value("document.querySelector('textarea').focus()")
+    browser.evaluate("document.querySelector('textarea').focus()")
     browser.type(base64.urlsafe_b64encode(receipt).rstrip(b"=").decode())
     browser.press("Tab", 9)
-    browser.press("Enter", 13)
-    browser.settle()
-    text = browser.value("document.querySelector('[role=status]').innerText")
+    with browser.loading():
+        browser.press("Enter", 13)
+    text = browser.evaluate("document.querySelector('[role=status]').innerText")
     assert "genuine" in text
     assert head.session.hex() in text
     assert f"entry {provider.store.index_of(head.session, head.size)} of" in text
-    assert browser.value("document.querySelector('textarea').value") == ""  # a receipt is a key: not written back
-    browser.photograph(shots / "lookup-390.png")
+    assert browser.evaluate("document.querySelector('textarea').value") == ""  # a receipt is a key: not written back
+    browser.screenshot(shots / "lookup-390.png")
 
 
 @pytest.mark.parametrize(
@@ -156,19 +160,20 @@ def test_a_changed_receipt_is_told_from_a_genuine_one(url: str, provider: Synthe
 
 
 def test_the_browser_verifier_is_served_and_checks_a_receipt(
-    browser: chromium.Browser, url: str, provider: SyntheticProvider, shots: Path
+    browser: Page, url: str, provider: SyntheticProvider, shots: Path
 ) -> None:
     receipt = provider.answer("checked in a browser", 3)
     pasted = base64.urlsafe_b64encode(receipt).rstrip(b"=").decode()
     for key, passes in ((provider.keys.provider.public.vkey(), True), (provider.keys.session.public.vkey(), False)):
-        browser.open(f"{url}/verify", 1000, 1400)
-        browser.value(f"document.querySelector('#pasted').value = {pasted!r}")
-        browser.value(f"document.querySelector('#trusted').value = {key!r}")
-        browser.value("document.querySelector('#form').requestSubmit()")
+        browser.device(1000, 1400)
+        browser.open(f"{url}/verify")
+        browser.evaluate(f"document.querySelector('#pasted').value = {pasted!r}")
+        browser.evaluate(f"document.querySelector('#trusted').value = {key!r}")
+        browser.evaluate("document.querySelector('#form').requestSubmit()")
         deadline = time.monotonic() + 20
-        while not (text := browser.value("document.querySelector('#result').innerText")):
+        while not (text := browser.evaluate("document.querySelector('#result').innerText")):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        browser.photograph(shots / f"verify-{passes}.png")
+        browser.screenshot(shots / f"verify-{passes}.png")
         assert ("not trusted" in text) is not passes, text
         assert (provider.keys.provider.name in text) is passes
