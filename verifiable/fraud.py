@@ -14,14 +14,13 @@ Format: spec/protocol.md.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
 from verifiable import encoding, records
 from verifiable.checkpoint import open_checkpoint
-from verifiable.cose import peek1
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.head import Head, verify_head
 from verifiable.keys import PublicKey
@@ -233,7 +232,7 @@ class Fraud:
             raise _nothing("the entries are not the whole log", f"{checkpoint.size} entries", f"{found.size}")
         latest = 0
         for entry in self.entries:
-            logged = _logged(entry, stated.session_keys)
+            logged = logged_head(entry, stated.session_keys)
             if logged is None:
                 continue
             if logged.session == head.session and logged.size >= head.size:
@@ -265,11 +264,15 @@ def _log(stated: Manifest) -> PublicKey:
     return stated.log
 
 
-def _logged(entry: bytes, keys: Iterable[PublicKey]) -> Head | None:
-    """The head that an entry holds; None where it is signed with a key that this manifest does not name."""
-    if peek1(entry).kid not in {key.kid for key in keys}:
+def logged_head(entry: bytes, keys: Sequence[PublicKey]) -> Head | None:
+    """The head that a log's entry holds; None where it is no head that one of these session keys signed.
+
+    Such an entry is passed over, whatever it is: a provider must not be able to spoil the proof with one.
+    """
+    try:
+        return verify_head(entry, keys)
+    except (MalformedError, VerificationError):
         return None
-    return verify_head(entry, keys)
 
 
 def _nothing(what: str, expected: str, found: str) -> VerificationError:

@@ -25,6 +25,9 @@ Trust = Annotated[
     list[str],
     typer.Option(help="The provider's public key: a file, or the key itself. May be given several times."),
 ]
+MergeDelay = Annotated[
+    str, typer.Option(help="Time within which the provider promises to log a head: 90s, 10m, 24h.", show_default=True)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -34,6 +37,7 @@ def verify(
     evidence: Annotated[Path | None, typer.Option(help="Evidence of the same session.")] = None,
     text: Annotated[Path | None, typer.Option(help="The answer exactly as it was received, in a file.")] = None,
     fraud: Annotated[Path | None, typer.Option(help="Instead of a receipt: a file that claims to prove fraud.")] = None,
+    merge_delay: MergeDelay = "24h",
     as_json: Json = False,
 ) -> int:
     """Check a receipt offline: who said what, and that nothing was changed since."""
@@ -47,8 +51,9 @@ def verify(
         if receipt is not None or evidence is not None or text is not None:
             raise PolicyError("--fraud stands alone", expected="a fraud file or a receipt", found="both")
         from verifier import frauds
+        from verifier.plan import parse_time
 
-        proven = frauds.verify(files.read_bytes(fraud), keys)
+        proven = frauds.verify(files.read_bytes(fraud), keys, round(1000 * parse_time(merge_delay, "--merge-delay")))
         print(json.dumps(proven.to_json(), indent=2)) if as_json else show.say(show.failure(proven))
         return proven.exit_code
     if receipt is None:
@@ -93,6 +98,7 @@ def audit(
     state: Annotated[
         Path | None, typer.Option(help="Folder in which the auditor remembers what a provider has shown it.")
     ] = None,
+    merge_delay: MergeDelay = "24h",
     fleet: Annotated[
         str | None, typer.Option(help="Audit a folder of evidence over Ray: local, or a cluster's ray://HOST:PORT.")
     ] = None,
@@ -105,7 +111,7 @@ def audit(
     """Re-execute what a provider committed to, and compare every bit."""
     from verifier import files, report, show
     from verifier.calibration import Calibration
-    from verifier.plan import parse_budget
+    from verifier.plan import parse_time
     from verifier.run import Plan, carry_out
 
     if not model.is_file():
@@ -134,8 +140,9 @@ def audit(
         calibration_name=str(calibration),
         state=state,
         rate=rate,
-        budget=None if budget is None else parse_budget(budget),
+        budget=None if budget is None else parse_time(budget),
         beacon=None if beacon is None else read_beacon(beacon, chain, seed),
+        merge_delay=parse_time(merge_delay, "--merge-delay"),
     )
     outcome = carry_out(plan)
     if html is not None:

@@ -130,6 +130,15 @@ class Client:
         """The log's newest checkpoint, a signed note; not checked here."""
         return self._get("/log/checkpoint", MAX_RECEIPT)
 
+    def log_proof(self, session: bytes, size: int) -> bytes:
+        """The `.tlog-proof` file of a session's head of `size` leaves; not checked here."""
+        query = {"session": session.hex(), "head": str(size)}
+        return self._get("/v1/log/proof", MAX_RECEIPT, query, accept="text/x.tlog.proof")
+
+    def log_file(self, path: str, most: int) -> bytes:
+        """A file of the log, a tile or a bundle of entries, of at most `most` bytes."""
+        return self._get(f"/log/{path}", most)
+
     def consistency(self, old: int, new: int) -> list[bytes]:
         """The hashes that say that the log of size `new` extends that of size `old`. Raises MalformedError."""
         page = _object(self._get("/v1/log/consistency", MAX_RECEIPT, {"old": str(old), "new": str(new)}))
@@ -151,8 +160,10 @@ class Client:
     ) -> None:
         self.close()
 
-    def _get(self, path: str, limit: int, query: Mapping[str, str] | None = None) -> bytes:
+    def _get(self, path: str, limit: int, query: Mapping[str, str] | None = None, accept: str | None = None) -> bytes:
         headers = dict(self._headers)
+        if accept is not None:
+            headers["Accept"] = accept
         if self.capability is not None:
             headers["X-Verifiable-Capability"] = self.capability.hex()
         try:

@@ -7,8 +7,10 @@ across restarts of either.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +18,13 @@ from pathlib import Path
 import httpx
 
 from verifiable.checkpoint import Checkpoint, open_checkpoint
+from verifiable.cose import peek1
 from verifiable.cosignature import CosignerKey
 from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.fraud import Fraud, Kind
+from verifiable.head import Head
 from verifiable.keys import PublicKey
+from verifiable.manifest import Manifest
 from verifiable.merkle import EMPTY_ROOT, HASH_SIZE, Tree, consistency_path, leaf_hash, verify_consistency
 from verifiable.note import MAX_SIZE
 from verifiable.tiles import (
@@ -33,12 +39,31 @@ from verifiable.tiles import (
     tile_node,
     tile_of,
 )
+from verifier.headbook import HeadBook
 
 MAX_BUNDLE = WIDTH * (MAX_ENTRY + 2)
 SECONDS = 30.0
+TOTAL_SECONDS = 300.0
+"""A whole file: a log that sends a byte every few seconds does not hold a monitor for ever."""
+MAX_MANIFEST = 1 << 20
 
 Fetch = Callable[[str, int], bytes]
 """`fetch(path, maximum)`: a file below the log's URL. Raises VerificationError (`unreachable`, `no-evidence`)."""
+
+
+class TwoHeadsError(VerificationError):
+    """Two entries of the log are heads of one session and one size with two roots. `evidence` is the file to show."""
+
+    def __init__(self, one: Head, other: Head, evidence: Path, proves: bool) -> None:
+        alone = f"It proves itself: verifiable verify --fraud {evidence} --trust PROVIDER.pub"
+        super().__init__(
+            f"the log holds two histories of session {one.session.hex()} at size {one.size}",
+            code="two-histories",
+            expected=one.root.hex(),
+            found=other.root.hex(),
+            hint=alone if proves else f"Both entries are in {evidence}; the manifest that they name was never shown.",
+        )
+        self.evidence = evidence
 
 
 class ForkError(VerificationError):
@@ -77,7 +102,10 @@ class Monitor:
         log: the log's key, from somewhere else than the log.
         folder: where the last checkpoint is remembered and fork evidence is written.
         witnesses: trusted witnesses, of whom `quorum` must have cosigned each checkpoint.
-        entries: also read every new entry, and check that it is what its leaf hash says.
+        entries: also read every entry that was not read before, check that it is what its leaf hash says, and that no
+            two of them are heads of one session and one size with two roots.
+        manifest: gets the provider's signed manifest in force, which a file about two heads needs; remembered, so that
+            a provider that hides it later is too late.
     """
 
     def __init__(
@@ -88,6 +116,7 @@ class Monitor:
         witnesses: Sequence[CosignerKey] = (),
         quorum: int = 0,
         entries: bool = False,
+        manifest: Callable[[], bytes] | None = None,
     ) -> None:
         self._fetch = fetch
         self._log = log
@@ -95,6 +124,7 @@ class Monitor:
         self._witnesses = tuple(witnesses)
         self._quorum = quorum
         self._entries = entries
+        self._manifest = manifest
 
     @property
     def memory(self) -> Path:
@@ -106,6 +136,7 @@ class Monitor:
 
         Raises:
             ForkError: the log is forked; the evidence is written. What was remembered stays.
+            TwoHeadsError: with `entries`, two of them contradict each other; likewise.
             VerificationError: not signed, too few witnesses, not a checkpoint at all (`malformed`), or the log gives no
                 tiles that fit (`no-evidence`).
         """
@@ -143,7 +174,7 @@ class Monitor:
             raise self._fork(
                 "the log cannot show that it only grew", before, new, (remembered, note), tuple(proof)
             ) from error
-        count = self._read_entries(before.size, new.size, read) if self._entries and new.size > before.size else 0
+        count = self._read_entries(new.size, read) if self._entries else 0
         if old is None or new.size > old.size:
             self._remember(note)
         return Step(old, new, signed.witnesses, count)
@@ -164,19 +195,51 @@ class Monitor:
 
         return read
 
-    def _read_entries(self, since: int, size: int, read: Callable[[Tile], bytes]) -> int:
-        """Check the new entries against their leaf hashes, and those against the signed root."""
+    def _read_entries(self, size: int, read: Callable[[Tile], bytes]) -> int:
+        """Check the entries that were not read before against their leaf hashes, and those against the signed root."""
+        self._remember_manifest()
         node = tile_node(size, read)
-        for bundle in bundles_for(size, since):
-            hashes = read(tile_of(0, bundle.index, size))
-            entries = decode_bundle(self._fetch(bundle.path(), MAX_BUNDLE), bundle.width)
-            if b"".join(map(leaf_hash, entries)) != hashes:
-                raise VerificationError(
-                    "entries of the log are not what it committed to", code="no-evidence", found=bundle.path()
-                )
-            if bundle.width == WIDTH and size > WIDTH:
-                self._above(bundle.index, hashes, node)
-        return size - since
+        with HeadBook(self._folder / "heads.sqlite") as book:
+            since = book.read()
+            for bundle in bundles_for(size, since):
+                hashes = read(tile_of(0, bundle.index, size))
+                entries = decode_bundle(self._fetch(bundle.path(), MAX_BUNDLE), bundle.width)
+                if b"".join(map(leaf_hash, entries)) != hashes:
+                    raise VerificationError(
+                        "entries of the log are not what it committed to", code="no-evidence", found=bundle.path()
+                    )
+                if bundle.width == WIDTH and size > WIDTH:
+                    self._above(bundle.index, hashes, node)
+                for entry in entries:
+                    earlier = book.add(entry)
+                    if earlier is not None:
+                        raise self._two_heads(earlier, entry)
+                book.advance(bundle.index * WIDTH + bundle.width)
+            return max(size - since, 0)
+
+    def _remember_manifest(self) -> None:
+        with contextlib.suppress(VerificationError, MalformedError):
+            if self._manifest is not None:
+                signed = self._manifest()
+                digest = Manifest.parse(peek1(signed).payload).digest()
+                if not self._manifest_file(digest).exists():
+                    _write(self._manifest_file(digest), signed)
+
+    def _manifest_file(self, digest: bytes) -> Path:
+        return self._folder / "manifests" / digest.hex()
+
+    def _two_heads(self, earlier: bytes, entry: bytes) -> TwoHeadsError:
+        one, other = (Head.parse(peek1(data).payload) for data in (earlier, entry))
+        path = self._folder / f"two-heads-{one.session.hex()}-{one.size}.fraud"
+        files = [self._manifest_file(head.manifest_digest) for head in (one, other)]
+        if all(file.exists() for file in files):
+            manifests = tuple(dict.fromkeys(file.read_bytes() for file in files))
+            _write(path, Fraud(Kind.TWO_HEADS, manifests, (earlier, entry)).encode())
+            return TwoHeadsError(one, other, path, True)
+        path = path.with_suffix(".json")
+        content = {"log": self._log.vkey(), "entries": [earlier.hex(), entry.hex()]}
+        _write(path, (json.dumps(content, indent=1) + "\n").encode())
+        return TwoHeadsError(one, other, path, False)
 
     @staticmethod
     def _above(index: int, hashes: bytes, node: Callable[[int, int], bytes]) -> None:
@@ -263,9 +326,13 @@ class HttpFetch:
                     raise VerificationError(
                         "the log does not hand over a file", code="no-evidence", expected=path, found=answer.status_code
                     )
-                data = bytearray()
+                data, ends = bytearray(), time.monotonic() + TOTAL_SECONDS
                 for part in answer.iter_raw():
                     data += part
+                    if time.monotonic() > ends:
+                        raise VerificationError(
+                            "the log is too slow", code="unreachable", expected=f"{TOTAL_SECONDS:g} s", found=path
+                        )
                     if len(data) > maximum:
                         raise VerificationError(
                             "the log sends too much",

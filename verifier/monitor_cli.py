@@ -13,7 +13,7 @@ import typer
 from verifiable.cosignature import CosignerKey
 from verifiable.errors import PolicyError, VerificationError
 from verifiable.keys import PublicKey
-from verifier.monitor import ForkError, HttpFetch, Monitor, Step
+from verifier.monitor import MAX_MANIFEST, ForkError, HttpFetch, Monitor, Step, TwoHeadsError
 
 
 def monitor(
@@ -22,26 +22,30 @@ def monitor(
     state: Annotated[Path, typer.Option(help="Folder that remembers the last checkpoint; made when missing.")],
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 60,
     once: Annotated[bool, typer.Option("--once", help="Look once, and stop.")] = False,
-    entries: Annotated[bool, typer.Option("--entries", help="Read every new entry too.")] = False,
+    entries: Annotated[
+        bool, typer.Option("--entries", help="Read every entry too, and look for two heads of one session and size.")
+    ] = False,
     witness: Annotated[list[str] | None, typer.Option(help="A trusted witness's key; may be repeated.")] = None,
     quorum: Annotated[int, typer.Option(min=0, help="How many of them must have cosigned.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each look.")] = False,
 ) -> int:
     """Follow a log, remember its last checkpoint, and alarm when it does not extend what it said before."""
     fetch = HttpFetch(url)
+    beside = HttpFetch(url.rstrip("/").removesuffix("/log")) if url.rstrip("/").endswith("/log") else None
     keys = [CosignerKey.parse(text) for text in witness or ()]
     if quorum > len(keys):
         raise PolicyError("--quorum", expected=f"at most {len(keys)}, the number of --witness", found=quorum)
-    follower = Monitor(fetch, _key(trust), state, keys, quorum, entries)
+    manifest = None if beside is None else lambda: beside("v1/manifest", MAX_MANIFEST)
+    follower = Monitor(fetch, _key(trust), state, keys, quorum, entries, manifest)
     try:
         while True:
             try:
                 _tell(follower.look(), as_json)
-            except ForkError as error:
+            except (ForkError, TwoHeadsError) as error:
                 if as_json:
-                    print(
-                        json.dumps({"state": "forked", "what": error.what, "evidence": str(error.evidence)}), flush=True
-                    )
+                    state_now = "forked" if isinstance(error, ForkError) else error.code
+                    facts = {"state": state_now, "what": error.what, "evidence": str(error.evidence)}
+                    print(json.dumps(facts), flush=True)
                 raise
             except VerificationError as error:
                 if once:
@@ -52,6 +56,8 @@ def monitor(
             time.sleep(every)
     finally:
         fetch.close()
+        if beside is not None:
+            beside.close()
 
 
 def _tell(step: Step, as_json: bool) -> None:

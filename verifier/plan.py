@@ -21,11 +21,11 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _BUDGET = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh])", re.ASCII)
 
 
-def parse_budget(text: str) -> float:
-    """Seconds, from `90s`, `10m` or `1.5h`. Raises MalformedError."""
+def parse_time(text: str, option: str = "--budget") -> float:
+    """Seconds, from `90s`, `10m` or `1.5h`. Raises MalformedError, which names the option."""
     match = _BUDGET.fullmatch(text)
     if match is None or float(match[1]) <= 0.0:
-        raise MalformedError("--budget", expected="a time such as 90s, 10m or 1.5h", found=text)
+        raise MalformedError(option, expected="a time such as 90s, 10m or 1.5h", found=text)
     return float(match[1]) * _UNITS[match[2]]
 
 

@@ -17,14 +17,16 @@ from verifiable.challenge import SEED_BYTES, draw_turns
 from verifiable.checks import check_receipt
 from verifiable.errors import PolicyError, VerifiableError
 from verifiable.evidence import Evidence
+from verifiable.fraud import MERGE_DELAY
 from verifiable.keys import PublicKey
 from verifiable.receipt import Receipt
 from verifiable.verdict import Verdict
 from verifier.beacon import FileBeacon
 from verifier.calibration import Calibration
-from verifier.campaign import Auditor, audit_provider, audit_session
+from verifier.campaign import audit_provider
 from verifier.client import Client
 from verifier.fault import Fault
+from verifier.fetched import Auditor, Fetched, audit_session
 from verifier.files import read_target
 from verifier.offline import as_committed
 from verifier.outcome import Draw, Outcome
@@ -59,6 +61,7 @@ class Plan:
     rate: float | None = None
     budget: float | None = None
     beacon: FileBeacon | None = None
+    merge_delay: float = MERGE_DELAY / 1000
 
     @property
     def is_url(self) -> bool:
@@ -82,6 +85,8 @@ class Plan:
             words += ["--sessions", str(self.sessions)] if self.rate is None else ["--rate", f"{self.rate:g}"]
         if self.turns is not None:
             words += ["--turns", str(self.turns)]
+        if self.merge_delay != MERGE_DELAY / 1000:
+            words += ["--merge-delay", f"{self.merge_delay:g}s"]
         if self.calibration is not None:
             words += ["--calibration", self.calibration_name]
         if seed is not None:
@@ -97,6 +102,7 @@ def carry_out(plan: Plan) -> Outcome:
         bars = stack.enter_context(Bars()) if sys.stderr.isatty() else None
         worker = stack.enter_context(Worker(plan.model, threads=plan.threads, progress=bars))
         auditor = Auditor(worker, plan.trust, plan.folder, plan.keep_all, calibration=plan.calibration)
+        auditor.delay = round(1000 * plan.merge_delay)
         if plan.state is not None:
             auditor.memory = Memory(plan.state, plan.trust)
         draw: Draw | None = None
@@ -159,7 +165,8 @@ def audit_receipt(auditor: Auditor, client: Client, receipt: Receipt, plan: Plan
     turns = None
     if seed is not None and plan.turns is not None:
         turns = draw_turns(seed, session, len(held.spans), plan.turns)
-    return audit_session(auditor, client, session, receipt=receipt, size=size, text=text, turns=turns)
+    wanted = Fetched(session, receipt=receipt, size=size, text=text, turns=turns)
+    return audit_session(auditor, client, wanted)
 
 
 def _client(stack: ExitStack, plan: Plan, capability: bytes | None = None) -> Client:

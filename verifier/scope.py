@@ -10,6 +10,8 @@ from verifiable.receipt import Receipt
 from verifiable.records import Finish, NonceSource
 from verifier.turn import TurnResult
 
+NO_LOG_PROOF = "That the session stands in the provider's public log: the receipt carries no proof of it"
+
 
 def not_shown(
     session: OpenedSession, turns: Sequence[OpenedTurn], results: Sequence[TurnResult], receipt: Receipt | None
@@ -39,7 +41,7 @@ def not_shown(
     if receipt is None:
         notes.append("That a client was given this same log: no receipt was compared")
     elif receipt.log is None:
-        notes.append("That the session stands in the provider's public log: the receipt carries no proof of it")
+        notes.append(NO_LOG_PROOF)
     return tuple(notes)
 
 

@@ -47,6 +47,16 @@ function checkFraud(file, trusted, report, delay = MERGE_DELAY) {
 
 const headUnder = (data, manifest) => parseHead(openEnvelope(data, manifest.sessionKeys, HEAD_TYPE).payload);
 
+/** The head that a log's entry holds; null where it is none: nothing in a log may spoil the proof. */
+function loggedHead(entry, manifest) {
+  try {
+    return headUnder(entry, manifest);
+  } catch (error) {
+    if (error instanceof Failure) return null;
+    throw error;
+  }
+}
+
 function checkpointUnder(data, manifest) {
   if (!manifest.log) throw new Failure("log-differs", "the manifest names no log");
   return openCheckpoint(fromUtf8(data, "checkpoint"), manifest.log);
@@ -93,8 +103,8 @@ const FRAUDS = {
       throw nothing("the entries are not the whole log");
     let latest = 0n;
     for (const entry of entries) {
-      if (!manifest.sessionKeys.some(({ kid }) => same(kid, parseEnvelope(entry).kid))) continue;
-      const logged = headUnder(entry, manifest);
+      const logged = loggedHead(entry, manifest);
+      if (!logged) continue;
       if (same(logged.session, head.session) && logged.size >= head.size)
         throw nothing("the log has the head, or a later one");
       if (logged.time > latest) latest = logged.time;

@@ -159,7 +159,8 @@ class _Frauds:
         foreign = self.head(OTHER, session=digest("late")[:16], time=OPENED + 2 * MERGE_DELAY)
         logs("where only somebody's head is late", "nothing-checked", [*heads, foreign])
         logs("where not all entries are shown", "nothing-checked", [*heads, late], claimed=1)
-        logs("among entries that are no heads", "malformed", [b"entry", late])
+        logs("among entries that are no heads", "ok", [b"entry", b"", lost[:-1], late])
+        logs("among nothing but entries that are no heads", "nothing-checked", [b"entry", lost[:-1]])
         logs("in an empty log", "nothing-checked", [])
 
     def damaged(self) -> None:

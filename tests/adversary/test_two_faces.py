@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 import json
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -11,20 +13,24 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.integration.test_audit_provider import KEY, Provider, honest, seed, send, serve
+from tests.integration.test_audit_provider import KEY, Provider, honest, other_model, seed, send, serve
 from tests.made_up_model import MadeUpModel
-from tests.sessions import PROVIDER, TIME, TRUST, Recording, ask, manifest
+from tests.sessions import PROVIDER, TIME, TRUST, Recording, ask, made_up, manifest
 from verifiable.checkpoint import Checkpoint, sign_checkpoint
 from verifiable.cli import main as command
+from verifiable.cose import peek1
 from verifiable.errors import MalformedError, VerificationError
+from verifiable.evidence import Evidence, Kind
+from verifiable.head import Head
 from verifiable.keys import PrivateKey
 from verifiable.logits import Entries
 from verifiable.merkle import Tree, leaf_hash
 from verifiable.sampling import choose
 from verifiable.verdict import Status, Verdict
 from verifier import client as clients
-from verifier.campaign import Auditor, audit_provider
+from verifier.campaign import audit_provider
 from verifier.client import Client
+from verifier.fetched import Auditor, Fetched, audit_session
 from verifier.plan import ChallengePlan
 from verifier.remember import Contradiction, Memory, check_log
 
@@ -86,6 +92,53 @@ def test_a_session_told_otherwise_the_second_time_is_fraud_that_anyone_can_check
     assert command(["verify", "--fraud", file, "--trust", stranger]) == 3
     assert command(["verify", "--trust", trust]) == 2
     assert command(["verify", file, "--fraud", file, "--trust", trust]) == 2
+
+
+def other_head(made: Recording) -> str:
+    """The head of another history, of the same session and size."""
+    signed = Recording.head(honest(1, temperature=0.3))
+    assert Head.parse(peek1(signed).payload).size == made.log.size
+    return base64.urlsafe_b64encode(signed).decode().rstrip("=")
+
+
+def in_the_list(made: Recording, path: str, body: bytes) -> bytes:
+    if path != "/v1/sessions":
+        return body
+    page = json.loads(body)
+    page["sessions"][0]["head"] = other_head(made)
+    return json.dumps(page).encode()
+
+
+def in_the_full_records(made: Recording, path: str, body: bytes) -> bytes:
+    """Another answer each time: the tokens do not replay, and the records asked for then are of another history."""
+    if not path.endswith("/evidence") or Evidence.parse(body).kind is not Kind.FULL:
+        return body
+    return honest(1, temperature=0.3).evidence(Kind.FULL).encode()
+
+
+@pytest.mark.parametrize("change", [in_the_list, in_the_full_records])
+def test_two_histories_within_one_audit_are_fraud_that_anyone_can_check(
+    tmp_path: Path, change: Callable[[Recording, str, bytes], bytes]
+) -> None:
+    made = honest(1, other_model if change is in_the_full_records else made_up)
+    provider = WithLog([made])
+    provider.change = functools.partial(change, made)
+    here = Auditor(MadeUpModel(), TRUST, tmp_path / "kept")  # without any memory
+    with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+        (verdict,) = audit_provider(here, client, 10, seed)[0]
+    assert verdict.status is Status.FAILED
+    (file,) = [path for path in here.saved if path.endswith("-heads.fraud")]
+    assert command(["verify", "--fraud", file, "--trust", PROVIDER.public.vkey()]) == 1
+
+
+def test_a_receipt_of_another_history_is_fraud_that_anyone_can_check(tmp_path: Path) -> None:
+    mine = honest(1)
+    here = Auditor(MadeUpModel(), TRUST, tmp_path / "kept")
+    with serve(WithLog([honest(1, temperature=0.3)])) as url, Client(url, capability=mine.capability) as client:
+        verdict = audit_session(here, client, Fetched(mine.session, receipt=mine.receipt(), size=mine.log.size))
+    assert (verdict.status, verdict.code) == (Status.FAILED, "two-histories")
+    (file,) = [path for path in here.saved if path.endswith(".fraud")]
+    assert command(["verify", "--fraud", file, "--trust", PROVIDER.public.vkey()]) == 1
 
 
 def test_a_session_that_lost_a_turn_is_noticed(tmp_path: Path) -> None:

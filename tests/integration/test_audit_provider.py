@@ -26,8 +26,9 @@ from verifiable.evidence import Kind
 from verifiable.logits import Entries
 from verifiable.verdict import Status
 from verifier import client as clients
-from verifier.campaign import Auditor, audit_provider, audit_session
+from verifier.campaign import audit_provider
 from verifier.client import Client
+from verifier.fetched import Auditor, Fetched, audit_session
 from verifier.outcome import Outcome
 
 KEY = "auditor-secret"
@@ -198,7 +199,7 @@ def test_without_the_right_key_nothing_is_shown(auditor: Auditor) -> None:
             assert [(verdict.status, verdict.code) for verdict in verdicts] == [(Status.INCONCLUSIVE, "no-evidence")]
             assert Outcome("url", tuple(verdicts), draw).status is Status.INCONCLUSIVE
         with Client(url, capability=made.capability) as client:
-            assert audit_session(auditor, client, made.session, receipt=made.receipt()).status is Status.EXACT
+            assert audit_session(auditor, client, Fetched(made.session, receipt=made.receipt())).status is Status.EXACT
 
 
 def test_a_provider_without_sessions_is_no_pass(auditor: Auditor) -> None:

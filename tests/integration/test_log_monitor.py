@@ -6,8 +6,10 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,19 @@ from engine.api.app import proof_app
 from engine.ledger import LedgerSettings
 from engine.witness.witness import Witness, make_app
 from fixtures.synthetic import SyntheticProvider
-from verifiable.checkpoint import open_checkpoint, sign_checkpoint
+from tests.integration.test_audit_provider import send, serve
+from verifiable.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
+from verifiable.cli import main as command
+from verifiable.cose import peek1
 from verifiable.cosignature import CosignerKey, witness_key
 from verifiable.errors import PolicyError, StoreError, VerificationError
+from verifiable.head import Head
 from verifiable.keys import PrivateKey
-from verifiable.merkle import consistency_path
+from verifiable.merkle import Tree, consistency_path, leaf_hash
+from verifiable.tiles import ENTRIES, Tile, build_tile, encode_bundle
 from verifiable.witness import AddCheckpoint
-from verifier.monitor import ForkError, HttpFetch, Monitor, check_fork
+from verifier import monitor as monitors
+from verifier.monitor import ForkError, HttpFetch, Monitor, TwoHeadsError, check_fork
 
 
 @contextmanager
@@ -135,6 +143,114 @@ def test_a_log_that_serves_something_else_is_not_believed(
     with pytest.raises((VerificationError, StoreError)):
         Monitor(changed, provider.keys.log.public, tmp_path / "state", entries=True).look()
     assert not (tmp_path / "state" / "checkpoint").exists()
+
+
+def forged(provider: SyntheticProvider) -> bytes:
+    """A second history of an earlier session, signed with the provider's own session key."""
+    entry = provider.store.entry(2)
+    assert entry is not None
+    head = Head.parse(peek1(entry.signed).payload)
+    return replace(head, root=bytes(32)).sign(provider.keys.session)
+
+
+def with_two_heads(provider: SyntheticProvider) -> tuple[Callable[[str, int], bytes], Callable[[], bytes]]:
+    """The log of a provider that took a second history of one of its sessions into it."""
+    entries = [row.signed for at in range(provider.publish()) if (row := provider.store.entry(at)) is not None]
+    entries.append(forged(provider))
+    tree = Tree.from_leaves(map(leaf_hash, entries))
+    note = sign_checkpoint(Checkpoint(provider.keys.log.name, tree.size, tree.root()), provider.keys.log)
+
+    def serve(path: str, maximum: int) -> bytes:
+        if path == "checkpoint":
+            return note
+        tile = Tile.parse(path)
+        if tile.level == ENTRIES:
+            return encode_bundle(entries[tile.index * 256 : tile.index * 256 + tile.width])
+        return build_tile(tile, tree.node)
+
+    return serve, lambda: provider.signed_manifest
+
+
+def test_two_heads_in_the_log_become_a_file_that_anyone_can_check(provider: SyntheticProvider, tmp_path: Path) -> None:
+    """Over two looks, with more than a bundle between the two heads, and again after the alarm."""
+    state, log = tmp_path / "state", provider.keys.log.public
+    grow(provider, 300)
+    Monitor(fetch(provider), log, state, entries=True).look()
+    dishonest, manifest = with_two_heads(provider)
+    Monitor(dishonest, log, tmp_path / "without").look()  # not asked to read entries: it can't know
+    for _ in range(2):
+        with pytest.raises(TwoHeadsError, match="two histories of session") as caught:
+            Monitor(dishonest, log, state, entries=True, manifest=manifest).look()
+        assert caught.value.code == "two-histories"
+        assert caught.value.evidence.suffix == ".fraud"
+    trust = provider.keys.public_file.read_text()
+    assert command(["verify", "--fraud", str(caught.value.evidence), "--trust", trust.strip()]) == 1
+    # What was remembered stays: the honest part is still followed.
+    assert Monitor(fetch(provider), log, state, entries=True).look().new.size == 305
+
+
+def test_a_provider_that_hides_its_manifest_is_too_late(provider: SyntheticProvider, tmp_path: Path) -> None:
+    state, log = tmp_path / "state", provider.keys.log.public
+    Monitor(fetch(provider), log, state, entries=True, manifest=lambda: provider.signed_manifest).look()
+    dishonest, _ = with_two_heads(provider)
+
+    def hidden() -> bytes:
+        raise VerificationError("gone", code="no-evidence")
+
+    with pytest.raises(TwoHeadsError) as caught:
+        Monitor(dishonest, log, state, entries=True, manifest=hidden).look()
+    assert caught.value.evidence.suffix == ".fraud"
+    with pytest.raises(TwoHeadsError, match="never shown") as caught:  # by one who never saw it
+        Monitor(dishonest, log, tmp_path / "late", entries=True, manifest=hidden).look()
+    assert len(json.loads(caught.value.evidence.read_bytes())["entries"]) == 2
+
+
+def test_entries_that_were_passed_over_once_are_read_when_asked_for(
+    provider: SyntheticProvider, tmp_path: Path
+) -> None:
+    state, log = tmp_path / "state", provider.keys.log.public
+    assert Monitor(fetch(provider), log, state).look().entries == 0
+    grow(provider, 2)
+    assert Monitor(fetch(provider), log, state, entries=True).look().entries == 7
+
+
+def test_the_monitors_command_alarms_at_two_heads(
+    provider: SyntheticProvider, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, manifest = with_two_heads(provider)
+
+    def dishonest(handler: BaseHTTPRequestHandler) -> None:
+        path = handler.path.removeprefix("/log/")
+        send(handler, manifest() if path == "/v1/manifest" else log(path, 1 << 20))
+
+    state = tmp_path / "state"
+    with serve(dishonest) as url:
+        words = ["log", "monitor", f"{url}/log", "--trust", provider.keys.log.public.vkey(), "--once"]
+        assert command([*words, "--entries", "--state", str(state), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert told["state"] == "two-histories"
+    trust = str(provider.keys.public_file)
+    assert command(["verify", "--fraud", told["evidence"], "--trust", trust]) == 1
+    with served(proof_app(provider)) as url:
+        words[2] = f"{url}/log"
+        assert command([*words, "--entries", "--state", str(tmp_path / "honest"), "--json"]) == 0
+        assert list((tmp_path / "honest" / "manifests").iterdir())
+
+
+def test_a_log_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitors, "TOTAL_SECONDS", 0.5)
+
+    def dripping(handler: Any) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        for _ in range(100):
+            handler.wfile.write(b"x")
+            time.sleep(0.1)
+
+    began = time.monotonic()
+    with serve(dripping) as url, pytest.raises(VerificationError, match="too slow"):
+        HttpFetch(url)("checkpoint", 1000)
+    assert time.monotonic() - began < 5
 
 
 def test_witnesses_cosign_and_a_quorum_decides(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from verifiable.challenge import draw_sessions
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifier.beacon import DEFAULT, QUICKNET, FileBeacon, Round, check_round
-from verifier.plan import Clocked, caught, parse_budget, plan, sessions_for
+from verifier.plan import Clocked, caught, parse_time, plan, sessions_for
 
 QUICK: dict[str, Any] = {
     "round": 1000,
@@ -86,13 +86,13 @@ def test_a_plan_says_before_it_starts_what_it_can_reach():
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])
 def test_budgets(text, seconds):
-    assert parse_budget(text) == seconds
+    assert parse_time(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "10", "10 m", "-5m", "0m", "1e3s", "5d", "٣m", "99999999s"])
 def test_budgets_that_are_none(text):
     with pytest.raises(MalformedError):
-        parse_budget(text)
+        parse_time(text)
 
 
 def test_a_budget_ends_the_audit_before_the_session_that_would_not_fit():

@@ -1,0 +1,337 @@
+"""A provider that keeps a conversation out of its public log: found by an audit, and proven in a file."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from engine.engine import Engine, EngineSettings
+from engine.log.log import LogSettings
+from engine.scheduler import SchedulerSettings
+from engine.store import HeadRow
+from tests.integration.serving import http
+from tests.integration.test_audit_provider import KEY, Provider, seed, send, serve
+from tests.made_up_model import PROMPT, MadeUpModel
+from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, manifest
+from verifiable.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.cli import main as command
+from verifiable.fraud import MAX_ENTRIES, MERGE_DELAY, Fraud, Kind
+from verifiable.head import Head
+from verifiable.keys import PrivateKey
+from verifiable.llama.settings import RuntimeSettings
+from verifiable.merkle import Tree, leaf_hash
+from verifiable.tiles import Tile, encode_bundle
+from verifiable.tlog_proof import TlogProof
+from verifiable.verdict import Status, Verdict
+from verifier import logged
+from verifier.campaign import audit_provider
+from verifier.client import Client
+from verifier.fetched import Auditor, Fetched, audit_session
+from verifier.logged import NAME
+
+LOG = PrivateKey.generate("acme/log", b"l" * 32)
+STATED = manifest(log=LOG.public)
+VKEY = PROVIDER.public.vkey()
+
+
+def session(number: int) -> Recording:
+    made = Recording(manifest=STATED, session=bytes([number]) * 16, capability=bytes([number]) * 32)
+    made.turn(ask(max_tokens=5), PROMPT)
+    made.close()
+    return made
+
+
+def late(after: int = MERGE_DELAY) -> bytes:
+    """A head of some other session, signed that long after those of `session`."""
+    return Head(b"\xee" * 16, 5, bytes(32), STATED.digest(), TIME + 5000 + after).sign(SESSION)
+
+
+class Logging(Provider):
+    """Serves sessions, and a log of the entries that it is given."""
+
+    def __init__(self, recordings: list[Recording], entries: list[bytes]) -> None:
+        super().__init__(recordings)
+        self.entries = entries
+        self.key = LOG
+        self.claimed = 0
+        self.withheld: set[str] = set()
+        self.proves: Callable[[str, int], int | None] = self.place
+
+    @property
+    def tree(self) -> Tree:
+        return Tree.from_leaves(map(leaf_hash, self.entries))
+
+    def place(self, name: str, size: int) -> int | None:
+        made = self.recordings.get(name)
+        return self.entries.index(made.head()) if made is not None and made.head() in self.entries else None
+
+    def note(self) -> bytes:
+        return sign_checkpoint(Checkpoint("acme/log", self.tree.size + self.claimed, self.tree.root()), self.key)
+
+    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        parts = urlsplit(handler.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if parts.path == "/v1/manifest":
+            return send(handler, STATED.sign(PROVIDER))
+        if parts.path == "/log/checkpoint":
+            self.asked.append(handler.path)
+            return send(handler, self.note())
+        if parts.path.startswith("/log/tile/entries/"):
+            self.asked.append(handler.path)
+            tile = Tile.parse(parts.path.removeprefix("/log/"))
+            first = tile.index * 256
+            return send(handler, encode_bundle(self.entries[first : first + tile.width]))
+        if parts.path == "/v1/log/proof":
+            at = self.proves(query["session"], int(query["head"]))
+            if at is None:
+                return send(handler, b"{}", 404)
+            path = self.tree.inclusion_proof(at, self.tree.size)
+            return send(handler, TlogProof(at, tuple(path), self.note()).format())
+        if any(name in parts.path for name in self.withheld):
+            return send(handler, b"{}", 404)
+        return super().__call__(handler)
+
+
+def audit(folder: Path, provider: Logging, **options: Any) -> tuple[list[Verdict], Auditor]:
+    here = Auditor(MadeUpModel(), TRUST, folder / "kept", **options)
+    with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+        return audit_provider(here, client, 10, seed)[0], here
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted((folder / "kept").glob("*.fraud"))
+
+
+def log_check(verdict: Verdict) -> bool | None:
+    (check,) = [check for check in verdict.checks if check.name == NAME]
+    return check.passed
+
+
+def test_a_head_kept_out_of_the_log_becomes_a_file_that_anyone_can_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = [session(1), session(2), session(3)]
+    provider = Logging(shown, [shown[0].head(), shown[2].head(), late()])
+    verdicts, here = audit(tmp_path, provider)
+    found = {verdict.session: (verdict.status, verdict.code, log_check(verdict)) for verdict in verdicts}
+    assert found == {
+        "01" * 16: (Status.EXACT, None, True),
+        "02" * 16: (Status.FAILED, "missing-from-log", False),
+        "03" * 16: (Status.EXACT, None, True),
+    }
+    (file,) = files(tmp_path)
+    assert str(file) in here.saved
+    assert Fraud.load(file).kind is Kind.MISSING
+    assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
+    assert "missing-from-log" in capsys.readouterr().out
+    stranger = PrivateKey.generate("acme", b"q" * 32).public.vkey()
+    assert command(["verify", "--fraud", str(file), "--trust", stranger]) == 3
+    assert command(["verify", "--fraud", str(file), "--trust", VKEY, "--merge-delay", "25h"]) == 3
+    assert command(["verify", "--fraud", str(file), "--trust", VKEY, "--merge-delay", "soon"]) == 2
+
+
+def test_withholding_the_evidence_as_well_hides_nothing(tmp_path: Path) -> None:
+    lost = session(2)
+    provider = Logging([session(1), lost], [session(1).head(), late()])
+    provider.withheld = {lost.session.hex()}
+    verdicts, _ = audit(tmp_path, provider)
+    assert sorted((verdict.status, verdict.code) for verdict in verdicts if verdict.code) == [
+        (Status.FAILED, "missing-from-log")
+    ]
+    # Nor does leaving it out of the list, from a client who kept its receipt.
+    del provider.recordings[lost.session.hex()]
+    here = Auditor(MadeUpModel(), TRUST, tmp_path / "client")
+    with serve(provider) as url, Client(url, capability=lost.capability) as client:
+        verdict = audit_session(here, client, Fetched(lost.session, receipt=lost.receipt(), size=lost.log.size))
+    assert (verdict.status, verdict.code) == (Status.FAILED, "missing-from-log")
+    (file,) = (tmp_path / "client").glob("*.fraud")
+    assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
+
+
+def test_entries_that_are_no_heads_do_not_spoil_the_proof(tmp_path: Path) -> None:
+    forged = Head(session(2).session, 99, bytes(32), STATED.digest(), TIME).sign(PROVIDER)
+    junk = [b"", b"junk", late()[:-1] + b"\0", forged]
+    verdicts, _ = audit(tmp_path, Logging([session(2)], [*junk, late()]))
+    assert [verdict.code for verdict in verdicts] == ["missing-from-log"]
+    (file,) = files(tmp_path)
+    assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
+
+
+def test_a_proof_of_something_else_is_not_believed(tmp_path: Path) -> None:
+    provider = Logging([session(2)], [session(1).head(), late()])
+    provider.proves = lambda name, size: 0
+    verdicts, _ = audit(tmp_path, provider)
+    assert [verdict.code for verdict in verdicts] == ["missing-from-log"]
+
+
+def test_a_log_that_tells_another_history_is_fraud_without_any_delay(tmp_path: Path) -> None:
+    made = session(1)
+    verdicts, _ = audit(tmp_path, Logging([made], [made.head(root=bytes(32))]))
+    assert [(verdict.status, verdict.code) for verdict in verdicts] == [(Status.FAILED, "two-histories")]
+    (file,) = files(tmp_path)
+    assert Fraud.load(file).kind is Kind.TWO_HEADS
+    assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
+
+
+HONEST: list[tuple[str, Callable[[Recording], list[bytes]]]] = [
+    ("nothing was logged yet", lambda made: []),
+    ("the log's newest head is a moment too young", lambda made: [late(MERGE_DELAY - 1)]),
+    ("a later head of the session is there", lambda made: [made.head(size=made.log.size + 3), late()]),
+    ("only somebody else's entries are late", lambda made: [b"junk", late()[:-1] + b"\0"]),
+    ("the machine that signed the others is behind by a day", lambda made: [late(-MERGE_DELAY)]),
+    ("the machine that signed the others is ahead by less than the delay", lambda made: [late(MERGE_DELAY // 2)]),
+]
+
+
+@pytest.mark.parametrize("entries", [entries for _, entries in HONEST], ids=[name for name, _ in HONEST])
+def test_an_honest_provider_is_never_accused(tmp_path: Path, entries: Callable[[Recording], list[bytes]]) -> None:
+    made = session(1)
+    verdicts, here = audit(tmp_path, Logging([made], entries(made)))
+    assert [verdict.status for verdict in verdicts] == [Status.EXACT]
+    assert log_check(verdicts[0]) in (True, None)
+    assert not here.saved
+
+
+def test_without_a_log_nothing_is_asked_of_it(tmp_path: Path) -> None:
+    made = Recording(session=b"\1" * 16)
+    made.turn(ask(max_tokens=5), PROMPT)
+    provider = Logging([made], [late()])
+    verdicts, here = audit(tmp_path, provider)
+    assert [verdict.status for verdict in verdicts] == [Status.EXACT]
+    assert not any("log" in path for path in provider.asked)
+    assert not here.saved
+
+
+def test_a_list_with_a_head_that_the_provider_never_signed_accuses_nobody(tmp_path: Path) -> None:
+    def forged(path: str, body: bytes) -> bytes:
+        if path != "/v1/sessions":
+            return body
+        page = json.loads(body)
+        page["sessions"][0]["head"] = "AAAA"
+        return json.dumps(page).encode()
+
+    provider = Logging([session(1)], [late()])
+    provider.change = forged
+    provider.withheld = {"01" * 16}
+    verdicts, here = audit(tmp_path, provider)
+    assert [verdict.status for verdict in verdicts] == [Status.INCONCLUSIVE]
+    assert not here.saved
+
+
+def wrong_key(provider: Logging, _: pytest.MonkeyPatch) -> None:
+    provider.key = PrivateKey.generate("acme/log", b"z" * 32)
+
+
+def too_long(provider: Logging, _: pytest.MonkeyPatch) -> None:
+    provider.claimed = MAX_ENTRIES
+
+
+def not_all(provider: Logging, _: pytest.MonkeyPatch) -> None:
+    provider.claimed = 1
+
+
+def too_slow(_: Logging, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logged, "SECONDS", -1.0)
+
+
+@pytest.mark.parametrize("hinder", [wrong_key, too_long, not_all, too_slow])
+def test_a_log_that_cannot_be_read_is_said_to_be_so_and_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hinder: Callable[[Logging, pytest.MonkeyPatch], None]
+) -> None:
+    provider = Logging([session(1), session(2)], [late()])
+    hinder(provider, monkeypatch)
+    verdicts, here = audit(tmp_path, provider)
+    assert [verdict.status for verdict in verdicts] == [Status.EXACT] * 2
+    assert all("can't be found out" in " ".join(verdict.not_shown) for verdict in verdicts)
+    assert not here.saved
+    assert provider.asked.count("/log/checkpoint") == 1
+
+
+# The same with the real engine and a real model.
+
+
+class Hiding:
+    """A log's store under which the first session ever is not among the heads that wait to be taken in."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.first: bytes | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    @contextmanager
+    def integration(self) -> Iterator[Any]:
+        with self._store.integration() as transaction:
+            real = transaction.pending
+
+            def pending(limit: int) -> list[HeadRow]:
+                heads: list[HeadRow] = real(limit)
+                self.first = self.first or (heads[0].session if heads else None)
+                return [head for head in heads if head.session != self.first]
+
+            transaction.pending = pending
+            yield transaction
+
+
+class KeepsOut(Engine):
+    """Keeps its first session out of its log."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        log: Any = self.ledger.log
+        log._store = Hiding(log._store)
+
+
+@pytest.mark.parametrize(("make", "code"), [(KeepsOut, 1), (Engine, 0)])
+def test_a_real_provider_is_audited_for_what_it_kept_out(
+    smollm2: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    make: Callable[..., Engine],
+    code: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = EngineSettings(runtime=RuntimeSettings(n_ctx=256), scheduler=SchedulerSettings(slots=1), name="acme")
+    with make(smollm2, tmp_path / "provider", settings) as engine:
+        receipts = []
+        for text in ("Name a colour.", "Name a bird."):
+            receipts.append(engine.chat([{"role": "user", "content": text}], max_tokens=6).receipt or b"")
+            time.sleep(1.2)
+        log = engine.ledger.log
+        assert log is not None
+        while log.integrate():
+            pass
+        log.publish()
+        Path("first.receipt").write_bytes(receipts[0])
+        trust, auditor = str(engine.keys.public_file), engine.keys.auditor_key
+        with http(engine, ["sk-test"]) as url:
+            audits = ["audit", "--model", str(smollm2), "--trust", trust, "--auditor-key", auditor]
+            assert command([*audits, url]) == 0  # a day is not over
+            assert not list(tmp_path.rglob("*.fraud"))
+            assert command([*audits, url, "--merge-delay", "1s", "--json"]) == code
+            client = [*audits[:5], "first.receipt", "--provider", url, "--merge-delay", "1s", "--save", "client"]
+            assert command(client) == code
+        out = capsys.readouterr().out
+    found = [*(tmp_path / "verifiable-evidence").glob("*.fraud"), *(tmp_path / "client").glob("*.fraud")]
+    assert len(found) == 2 * code
+    for file in found:
+        assert command(["verify", "--fraud", str(file), "--trust", trust, "--merge-delay", "1s"]) == 1
+        assert command(["verify", "--fraud", str(file), "--trust", trust]) == 3
+    if code:
+        assert "missing-from-log" in out
+        assert "--merge-delay 1s" in out
+
+
+def test_an_operators_defaults_keep_well_within_the_delay() -> None:
+    settings = LogSettings()
+    assert 100 * 1000 * (settings.integrate_every + settings.publish_every) < MERGE_DELAY
