@@ -20,12 +20,12 @@ from engine.drafting.choice import Drafting
 from engine.evidence import EvidenceReader
 from engine.generation import Answer, Generation, QueueSink, Sink, collect
 from engine.ledger import Ledger, LedgerSettings
-from engine.recorder import NoRecorder, Recorder
+from engine.recorder import NoRecorder, Recorder, SessionRecorder
 from engine.scheduler import Scheduler, SchedulerSettings
 from engine.selfaudit import Finished, SelfAudit
 from engine.sessions import Sessions
 from verifiable import records
-from verifiable.errors import PolicyError, VerifiableError
+from verifiable.errors import PolicyError
 from verifiable.llama import library, probe_cache
 from verifiable.llama.context import Context
 from verifiable.llama.grammar import Grammar, to_gbnf
@@ -125,14 +125,6 @@ class Engine:
 
         `principal` names who asks, where the caller knows it: cached prefixes are shared within a principal only.
         """
-        self._check_ids(request)
-        prompt = self._prompt(request)
-        params = request.params(self.manifest.defaults, self.manifest.k, self.settings.runtime.n_ctx, len(prompt))
-        constraint = self._constraint(request)
-        source = request.nonce_source()
-        nonce = request.nonce or b""
-        if source is records.NonceSource.PROVIDER:
-            nonce = os.urandom(NONCE_BYTES)
         if not request.commitments and request.session is not None:
             raise PolicyError(
                 "a session needs commitments",
@@ -140,23 +132,36 @@ class Engine:
                 found='"none"',
                 parameter="verifiable.commitments",
             )
+        self._check_ids(request)
         recorder: Recorder = NoRecorder()
-        session, turn = None, None
         if request.commitments:
-            committed = self.sessions.recorder(request, capability)
-            recorder, session, turn = committed, committed.row.session.hex(), committed.log.turns
+            recorder = self.sessions.recorder(request, capability)
+        try:
+            generation = self._generation(request, recorder, sink, principal)
+            self.scheduler.submit(generation, recorder)
+        except BaseException:
+            recorder.abandon()
+            raise
+        return generation
+
+    def _generation(self, request: Request, recorder: Recorder, sink: Sink, principal: str | None) -> Generation:
+        """What is to be generated, and where it is committed to. Raises PolicyError."""
+        session, turn, opened = None, None, self._now()
+        if isinstance(recorder, SessionRecorder):
+            session, turn, opened = recorder.row.session.hex(), recorder.log.turns, recorder.row.opened
+        prompt = self._prompt(request, opened)
+        params = request.params(self.manifest.defaults, self.manifest.k, self.settings.runtime.n_ctx, len(prompt))
+        constraint = self._constraint(request)
+        source = request.nonce_source()
+        nonce = os.urandom(NONCE_BYTES) if source is records.NonceSource.PROVIDER else request.nonce or b""
         key = sampling_key(nonce, request.digest(), turn or 0)
         namespace = f"key {principal}" if principal else None
         if namespace is None and request.session is not None:
             namespace = f"session {session}"
         generation = Generation(request, prompt, params, nonce, source, key, sink, session, turn, namespace, constraint)
         if session is not None and turn is not None and self.settings.self_audit:
-            generation.durable = self._durable(Finished(bytes.fromhex(session), turn, tuple(prompt), params))
-        try:
-            self.scheduler.submit(generation, recorder)
-        except VerifiableError:
-            recorder.abandon()
-            raise
+            finished = Finished(bytes.fromhex(session), turn, tuple(prompt), params, key, request.constraint)
+            generation.durable = self._durable(finished)
         return generation
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> Answer:
@@ -196,11 +201,11 @@ class Engine:
             progress=lambda done, total: self._progress("loading", done, total),
         )
 
-    def _prompt(self, request: Request) -> list[int]:
-        """The ids that are really evaluated."""
+    def _prompt(self, request: Request, opened: int | None = None) -> list[int]:
+        """The ids that are really evaluated; `opened` is the session's time."""
         if self.model is None:
             raise PolicyError("the engine is closed")
-        return prompt_ids(self.model, request)
+        return prompt_ids(self.model, request, opened)
 
     def _choose(self, ranked: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
         """The token that is really drawn."""

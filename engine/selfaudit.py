@@ -16,11 +16,12 @@ from engine.store import Store
 from verifiable import records
 from verifiable.errors import EngineError, MalformedError, VerifiableError
 from verifiable.llama.context import Batch, Context
+from verifiable.llama.grammar import Grammar, to_gbnf
 from verifiable.llama.model import Model
-from verifiable.logits import TopK
+from verifiable.logits import Floats, TopK
 from verifiable.processors import Processor
 from verifiable.records import Token
-from verifiable.sampling import SamplingParams
+from verifiable.sampling import SamplingParams, choose
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +33,16 @@ MAX_WAITING = 64
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A turn to be computed again: its session, number, prompt ids, parameters as used, and grammar in GBNF."""
+    """A turn to be computed again: its session, number, prompt ids, parameters as used, sampling key, and
+    `Request.constraint`.
+    """
 
     session: bytes
     turn: int
     prompt: tuple[int, ...]
     params: SamplingParams
+    key: bytes
+    constraint: bytes = b""
 
 
 class SelfAudit:
@@ -56,8 +61,8 @@ class SelfAudit:
         self._current: _Run | None = None
 
     def add(self, finished: Finished) -> bool:
-        """Take a finished, durable turn with the chance of the share. Turns with a grammar are left to auditors."""
-        if self._random.random() >= self._share or finished.params.constraint:
+        """Take a finished, durable turn with the chance of the share."""
+        if self._random.random() >= self._share:
             return False
         self._waiting.append(finished)
         return True
@@ -93,8 +98,8 @@ class SelfAudit:
         if current.wrong is not None:
             self.differences += 1
             log.error(
-                "SELF-AUDIT FAILED: session %s, turn %d, token %d: the stored record is not what this machine computes "
-                "now. Stop serving and check the machine's memory, the model file and the build.",
+                "SELF-AUDIT FAILED: session %s, turn %d, token %d: the stored record or token is not what this machine "
+                "computes now. Stop serving and check the machine's memory, the model file and the build.",
                 current.finished.session.hex(),
                 current.finished.turn,
                 current.wrong,
@@ -111,7 +116,10 @@ class SelfAudit:
         return [leaf for leaf in leaves if isinstance(leaf, Token) and leaf.turn == finished.turn]
 
     def _processor(self, finished: Finished) -> Processor | None:
-        return Processor(finished.params, self._k, self._model.eog) if finished.params.processed else None
+        if not finished.params.processed:
+            return None
+        constraint = Grammar(self._model, to_gbnf(finished.constraint)) if finished.constraint else None
+        return Processor(finished.params, self._k, self._model.eog, constraint)
 
 
 class _Run:
@@ -139,12 +147,19 @@ class _Run:
         logits = context.decode(self._batch)
         for index in range(max(at, self._first), end):
             token, row = self._tokens[index - self._first], logits[rows[index - at]]
-            entries = self._topk(row) if self._processor is None else self._processor.entries(row)
-            if self._processor is not None:
-                self._processor.accept(token.token)
-            committed = token.entries
-            if (entries.id_bytes(), entries.logit_bytes()) != (committed.id_bytes(), committed.logit_bytes()):
+            if not self._holds(token, row):
                 self.wrong = index - self._first
                 return True
             self.compared += 1
         return end == len(self._ids)
+
+    def _holds(self, token: Token, row: Floats) -> bool:
+        """Whether a stored record is that of a row, and its token the one that is drawn from it."""
+        entries = self._topk(row) if self._processor is None else self._processor.entries(row)
+        committed = token.entries
+        if (entries.id_bytes(), entries.logit_bytes()) != (committed.id_bytes(), committed.logit_bytes()):
+            return False
+        ranked = entries if self._processor is None else self._processor.candidates(entries)
+        if self._processor is not None:
+            self._processor.accept(token.token)
+        return choose(ranked, self.finished.params, self.finished.key, token.position) == token.token

@@ -49,7 +49,7 @@ class Sessions:
         self._live: OrderedDict[bytes, _Live] = OrderedDict()
 
     def recorder(self, request: Request, capability: bytes | None) -> SessionRecorder:
-        """The recorder for one more turn: of the session that the request names, or of a new one.
+        """The recorder for one more turn: of the session that the request names, or of a new one. Begin or abandon it.
 
         Raises UnknownSessionError, or BusySessionError where the session is closed, interrupted or in a turn.
         """
@@ -144,7 +144,7 @@ class Sessions:
     def _release(self, live: _Live) -> None:
         with self._lock:
             live.busy = False
-            if live.log.closed:
+            if live.log.closed or not live.log.size:  # over, or never begun
                 self._live.pop(live.row.session, None)
                 return
             self._live[live.row.session] = live

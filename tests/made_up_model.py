@@ -42,7 +42,7 @@ class MadeUpModel:
         self.loaded.append(kv_type)
         return self.who.vocabulary, frozenset((END_TOKEN,))
 
-    def prompt_ids(self, request: Request) -> list[int]:
+    def prompt_ids(self, request: Request, opened: int | None = None) -> list[int]:
         return self.prompt(request)
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import rfc8785
 
+from verifiable import conversation
 from verifiable import request_fields as fields
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.records import NonceSource
@@ -30,10 +31,20 @@ MAX_NUMBER = 2**53 - 1
 
 _PENALTIES = ("frequency_penalty", "presence_penalty", "repeat_penalty", "repeat_last_n", "logit_bias", "ignore_eos")
 _SAMPLING = ("temperature", "top_p", "min_p", "top_k", "seed", "max_tokens", "stop", *_PENALTIES, "grammar")
-_COMMON = {*_SAMPLING, "model", "stream", "stream_options", "n", "user", "metadata", "store", "logprobs", "verifiable"}
+_COMMON = {
+    *_SAMPLING,
+    "response_format",
+    "model",
+    "stream",
+    "stream_options",
+    "user",
+    "metadata",
+    "logprobs",
+    "verifiable",
+}
 _PATH_FIELDS = {
-    CHAT: _COMMON | {"messages", "max_completion_tokens", "top_logprobs", "response_format"},
-    COMPLETION: _COMMON | {"prompt", "echo", "best_of", "suffix", "response_format"},
+    CHAT: _COMMON | {"messages", "tools", "tool_choice", "max_completion_tokens", "top_logprobs"},
+    COMPLETION: _COMMON | {"prompt"},
 }
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "n": (1,),
@@ -46,7 +57,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "parallel_tool_calls": (True, False),
     "service_tier": ("auto", "default"),
 }
-"""Fields that are accepted only with the values that change nothing (null always is such a value)."""
+"""Fields that are accepted only with the values that change nothing, unless the path knows them; null always is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +65,15 @@ class Request:
     """A parsed request. Exactly one of `messages` and `prompt` is set; None means that the request is silent.
 
     `top_logprobs` is the number of alternatives asked for (0: only the chosen token's), or None without logprobs.
-    `stream_heads` asks for a signed head with each chunk. `constraint` is the RFC 8785 form of what the answer has to
-    match: {"grammar": …} or a `response_format` other than text; empty without.
+    `stream_heads` asks for a signed head with each chunk. `tools` are those that the prompt tells of, `forced` those of
+    which the answer has to call one (`verifiable.conversation`). `constraint` is the RFC 8785 form of what the answer
+    has to match: {"grammar": …}, {"schema": …} or {"tools": …}; empty without.
     """
 
     path: str
     canonical: bytes
     model: str | None
-    messages: tuple[Mapping[str, str], ...] | None
+    messages: tuple[Mapping[str, Any], ...] | None
     prompt: str | tuple[int, ...] | None
     temperature: float | None
     top_k: int | None
@@ -84,6 +96,8 @@ class Request:
     logit_bias: tuple[tuple[int, float], ...] = ()
     ignore_eos: bool = False
     constraint: bytes = b""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    forced: tuple[Mapping[str, Any], ...] = ()
 
     def digest(self) -> bytes:
         return hashlib.sha256(self.canonical).digest()
@@ -161,6 +175,8 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         canonical = rfc8785.dumps({"body": body, "path": path})
     except (rfc8785.CanonicalizationError, UnicodeError, RecursionError) as error:
         raise PolicyError("the request has no canonical form (RFC 8785)", found=str(error)) from error
+    # What is meant is what the canonical form says, so that an auditor reads the same: 3 for 3.0, names in its order.
+    body = json.loads(canonical)["body"]
     extra = fields.object_(body, "verifiable", {"nonce", "session", "commitments"})
     options = fields.object_(body, "stream_options", {"include_usage", "include_obfuscation"})
     max_tokens = fields.integer(body, "max_tokens", 1, 2**31 - 1)
@@ -171,11 +187,13 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         raise PolicyError(
             "parameter temperature", expected="0, or 0.01 to 100", found=str(temperature), parameter="temperature"
         )
+    offered = conversation.tools(body.get("tools"))
+    forced = conversation.forced(body.get("tool_choice"), offered)
     return Request(
         path=path,
         canonical=canonical,
         model=fields.string(body, "model", 256),
-        messages=fields.messages(body.get("messages")) if path == CHAT else None,
+        messages=conversation.messages(body.get("messages")) if path == CHAT else None,
         prompt=fields.prompt(body.get("prompt")) if path == COMPLETION else None,
         temperature=temperature,
         top_k=fields.integer(body, "top_k", -1, 2**31 - 1),
@@ -197,7 +215,9 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         repeat_last_n=int(_or(fields.integer(body, "repeat_last_n", -1, 2**31 - 1), REPEAT_LAST_N)),
         logit_bias=fields.biases(body.get("logit_bias")),
         ignore_eos=fields.boolean(body, "ignore_eos"),
-        constraint=fields.constraint(body),
+        constraint=fields.constraint(body, conversation.calls(forced)),
+        tools=() if body.get("tool_choice") == "none" else offered,
+        forced=forced,
     )
 
 
@@ -217,7 +237,7 @@ def _check_values(body: object) -> None:
 
 
 def _check_known(path: str, name: str, value: object) -> None:
-    if value is None or (name in _PATH_FIELDS[path] and name not in _NEUTRAL):
+    if value is None or name in _PATH_FIELDS[path]:
         return
     allowed = _NEUTRAL.get(name)
     if allowed is None:

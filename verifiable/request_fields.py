@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import rfc8785
@@ -22,7 +22,6 @@ MAX_LOGPROBS = 20
 """OpenAI's bound for `top_logprobs`."""
 MAX_GRAMMAR = 1 << 16
 """Characters of a grammar or a schema."""
-ROLES = ("system", "developer", "user", "assistant", "tool")
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
@@ -41,16 +40,10 @@ def number(body: Mapping[str, Any], name: str, low: float, high: float) -> float
     return float(value)
 
 
-def whole(value: object) -> object:
-    """3.0 as 3: RFC 8785 writes both as 3, so both must mean the same to provider and auditor."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def integer(body: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
     value = body.get(name)
     if value is None:
         return None
-    value = whole(value)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise wrong(name, f"a whole number from {low} to {high}", value)
     return value
@@ -86,40 +79,11 @@ def object_(body: Mapping[str, Any], name: str, allowed: set[str]) -> Mapping[st
     return value
 
 
-def messages(value: object) -> tuple[Mapping[str, str], ...]:
-    if not isinstance(value, list) or not value:
-        raise wrong("messages", "a list of at least one message", value)
-    return tuple(message(item, f"messages[{index}]") for index, item in enumerate(value))
-
-
-def message(value: object, where: str) -> Mapping[str, str]:
-    if not isinstance(value, dict) or value.get("role") not in ROLES:
-        raise wrong(where, f"an object with a role of {', '.join(ROLES)}", value)
-    unknown = {name for name, held in value.items() if held is not None} - {"role", "content", "name"}
-    if unknown:
-        raise wrong(f"{where}.{sorted(unknown)[0][:32]}", "only role, content and name", value)
-    if value.get("name") is not None and not isinstance(value["name"], str):
-        raise wrong(f"{where}.name", "a string", value["name"])
-    content = value.get("content")
-    if isinstance(content, list):
-        parts = [
-            part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in content
-        ]
-        if not all(isinstance(part, str) for part in parts):
-            raise wrong(f"{where}.content", "text parts only", content)
-        content = "".join(part for part in parts if isinstance(part, str))
-    if not isinstance(content, str):
-        raise wrong(f"{where}.content", "a string or a list of text parts", content)
-    extra = {"name": value["name"]} if value.get("name") is not None else {}
-    return {"role": str(value["role"]), "content": content, **extra}
-
-
 def prompt(value: object) -> str | tuple[int, ...]:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value:
-        items = [whole(item) for item in value]
-        ids = [item for item in items if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 2**31]
+        ids = [item for item in value if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 2**31]
         if len(ids) == len(value):
             return tuple(ids)
     raise wrong("prompt", "a string or a list of token ids", value)
@@ -164,11 +128,15 @@ def biases(value: object) -> tuple[tuple[int, float], ...]:
     return tuple(sorted(found.items()))
 
 
-def constraint(body: Mapping[str, Any]) -> bytes:
-    """The RFC 8785 form of what the answer has to match, or nothing."""
+def constraint(body: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> bytes:
+    """The RFC 8785 form of what the answer has to match, or nothing. `calls`: the tools one of which it has to call."""
     grammar, form = body.get("grammar"), body.get("response_format")
     if isinstance(form, dict) and form == {"type": "text"}:
         form = None
+    if calls:
+        if grammar is not None or form is not None:
+            raise wrong("tool_choice", "auto or none beside grammar or response_format", body.get("tool_choice"))
+        return _bounded({"tools": calls}, "tools")
     if grammar is None and form is None:
         return b""
     if grammar is not None and form is not None:
@@ -192,9 +160,13 @@ def constraint(body: Mapping[str, Any]) -> bytes:
             raise wrong("response_format.json_schema.schema", "a JSON schema", schema)
     if schema is not None and not isinstance(schema, (dict, bool)):
         raise wrong("response_format.schema", "a JSON schema", schema)
-    canonical: bytes = rfc8785.dumps({"schema": {"type": "object"} if schema is None else schema})
+    return _bounded({"schema": {"type": "object"} if schema is None else schema}, "response_format")
+
+
+def _bounded(value: Any, name: str) -> bytes:
+    canonical: bytes = rfc8785.dumps(value)
     if len(canonical) > MAX_GRAMMAR:
-        raise wrong("response_format", f"a schema of at most {MAX_GRAMMAR} bytes", len(canonical))
+        raise wrong(name, f"schemas of at most {MAX_GRAMMAR} bytes", len(canonical))
     return canonical
 
 

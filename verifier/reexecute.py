@@ -93,8 +93,11 @@ class Reexecutor(Protocol):
         """
         ...
 
-    def prompt_ids(self, request: Request) -> list[int]:
-        """The ids that the request means to this model. Raises PolicyError where the model refuses it."""
+    def prompt_ids(self, request: Request, opened: int | None = None) -> list[int]:
+        """The ids that the request means to this model, in a session that was opened then (milliseconds since 1970).
+
+        Raises PolicyError where the model refuses it.
+        """
         ...
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:
@@ -174,8 +177,8 @@ class Worker:
         items = encoding.array(self._call("load", self.path, self._settings(runtime, kv_type)), 2, "model facts")
         return encoding.uint(items[0], "vocabulary"), frozenset(_unpack(encoding.bytes_(items[1], "end tokens")))
 
-    def prompt_ids(self, request: Request) -> list[int]:
-        return _unpack(encoding.bytes_(self._call("prompt", request.canonical), "prompt ids"))
+    def prompt_ids(self, request: Request, opened: int | None = None) -> list[int]:
+        return _unpack(encoding.bytes_(self._call("prompt", request.canonical, opened), "prompt ids"))
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:
         unique = sorted(set(ids))

@@ -112,7 +112,7 @@ class _Audit:
             fault = (
                 self._replay_shown()
                 or self._check_model(session.manifest)
-                or self._check_words(session.manifest)
+                or self._check_words(session)
                 or self._check_numerics(session.manifest)
             )
             if fault is not None and self.calibration is not None and fault.code in TOLERABLE:
@@ -168,12 +168,12 @@ class _Audit:
             self._passed(f"{identity.files[0].name} has the committed hash, tokenizer and template")
         return fault
 
-    def _check_words(self, manifest: Manifest) -> Fault | None:
+    def _check_words(self, session: OpenedSession) -> Fault | None:
         """Prompts, texts and endings: they need the tokenizer alone, so they fail also where numerics differ."""
         self.doing = "Prompt and text"
-        _, ends = self.worker.load(manifest.runtime)
+        _, ends = self.worker.load(session.manifest.runtime)
         for turn in self.turns:
-            prompt, fault = check_words(turn, self.worker, ends)
+            prompt, fault = check_words(turn, self.worker, ends, session.opened.time)
             if fault is not None:
                 self._keep(turn, fault)
                 return fault

@@ -36,12 +36,15 @@ class TurnResult:
     differences: tuple[float, ...] = ()
 
 
-def check_words(turn: OpenedTurn, worker: Reexecutor, ends: frozenset[int]) -> tuple[list[int], Fault | None]:
+def check_words(
+    turn: OpenedTurn, worker: Reexecutor, ends: frozenset[int], opened: int
+) -> tuple[list[int], Fault | None]:
     """Check what needs only the model's tokenizer: the prompt, and where all tokens are known, text and ending.
 
-    `ends` are the model's end-of-generation ids. Returns the prompt's ids, and what does not hold.
+    `ends` are the model's end-of-generation ids, `opened` the session's time. Returns the prompt's ids, and what does
+    not hold.
     """
-    prompt, fault = _check_prompt(turn, worker)
+    prompt, fault = _check_prompt(turn, worker, opened)
     if fault is None and turn.whole:
         claim = Claim.of(turn)
         fault = _check_text(turn, claim, worker.pieces(claim.ids), ends)
@@ -106,10 +109,10 @@ def recompute(
     return result(None, SAME * count, count)
 
 
-def _check_prompt(turn: OpenedTurn, worker: Reexecutor) -> tuple[list[int], Fault | None]:
+def _check_prompt(turn: OpenedTurn, worker: Reexecutor, opened: int) -> tuple[list[int], Fault | None]:
     leaf = turn.span.turn
     try:
-        prompt = worker.prompt_ids(turn.request)
+        prompt = worker.prompt_ids(turn.request, opened)
     except PolicyError as error:
         return [], Fault(
             "prompt-differs",

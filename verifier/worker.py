@@ -101,8 +101,8 @@ class Session:
             self._context = Context(model, chosen)
         return [model.n_vocab, pack(sorted(model.eog))]
 
-    def do_prompt(self, canonical: bytes) -> Value:
-        return pack(prompt_ids(self._loaded(), parse_canonical(canonical)))
+    def do_prompt(self, canonical: bytes, opened: int | None) -> Value:
+        return pack(prompt_ids(self._loaded(), parse_canonical(canonical), opened))
 
     def do_pieces(self, ids: bytes) -> Value:
         model = self._loaded()

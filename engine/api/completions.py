@@ -186,14 +186,17 @@ async def _stream(sink: AsyncSink, generation: Generation, shape: Shape, report:
         if opening is not None:
             yield _event(opening)
         sent = 0
+        call: list[str] = []
         while True:
             event = await sink.get()
             report.take(event)
             if isinstance(event, Delta):
                 yield _event(shape.delta(event, sent))
                 sent += len(event.text)
+                if generation.request.forced:
+                    call.append(event.text)
             elif isinstance(event, Done):
-                yield _event(shape.last(event))
+                yield _event(shape.last(event, "".join(call)))
                 if generation.request.include_usage:
                     yield _event(shape.usage_chunk(event))
                 yield b"data: [DONE]\n\n"

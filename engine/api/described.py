@@ -61,12 +61,29 @@ def _body(required: str, properties: dict[str, Any], example: dict[str, Any]) ->
 
 _MESSAGE = {
     "type": "object",
-    "required": ["role", "content"],
-    "properties": {"role": {"enum": ["system", "user", "assistant"]}, "content": {"type": "string"}},
+    "required": ["role"],
+    "properties": {
+        "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+        "content": {"type": ["string", "array", "null"]},
+        "name": {"type": ["string", "null"]},
+        "reasoning_content": {"type": ["string", "null"], "description": "An assistant's."},
+        "tool_calls": {"type": ["array", "null"], "items": {"type": "object"}, "description": "An assistant's."},
+        "tool_call_id": {"type": ["string", "null"], "description": "A tool's."},
+    },
+}
+_TOOL = {
+    "type": "object",
+    "required": ["type", "function"],
+    "properties": {"type": {"enum": ["function"]}, "function": {"type": "object", "required": ["name"]}},
 }
 CHAT_BODY = _body(
     "messages",
-    {"messages": {"type": "array", "minItems": 1, "items": _MESSAGE}},
+    {
+        "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
+        "tools": {"type": "array", "items": _TOOL},
+        "tool_choice": {"description": "`auto`, `none`, `required`, or a function by name."},
+        "response_format": {"type": "object", "description": "`text`, `json_object` or `json_schema`."},
+    },
     {"messages": [{"role": "user", "content": "Why is the sky blue?"}], "max_tokens": 32},
 )
 COMPLETION_BODY = _body(

@@ -3,11 +3,15 @@
 What is ours travels in one extra field, `verifiable`, which OpenAI's clients ignore: the session, the turn, and the
 receipt (base64url without padding) in the last message or chunk. With commitments "stream", every chunk carries the
 hashes of its tokens' leaves (hexadecimal), the index of the first, and the signed head after the last.
+
+An answer's text is always its `content`, since that is what was committed to. Where the request forced a call of a tool
+the text is that call, and `tool_calls` repeats what it says, for clients that look there.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -35,8 +39,9 @@ class Shape:
 
     def whole(self, text: str, tokens: Iterable[TokenInfo], done: Done) -> dict[str, Any]:
         """The answer to a request without `stream`."""
-        choice = {"index": 0, "finish_reason": _REASONS[done.finish], "logprobs": self._logprobs(tokens, 0)}
-        choice |= {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        calls = self._calls(text, done)
+        choice = {"index": 0, "finish_reason": _reason(done, calls), "logprobs": self._logprobs(tokens, 0)}
+        choice |= {"message": {"role": "assistant", "content": text, **calls}} if self.chat else {"text": text}
         return {
             **self._base("chat.completion" if self.chat else "text_completion"),
             "choices": [choice],
@@ -63,15 +68,31 @@ class Shape:
         }
         return {**chunk, "verifiable": proof}
 
-    def last(self, done: Done) -> dict[str, Any]:
-        """The chunk with the finish reason and the receipt."""
+    def last(self, done: Done, text: str) -> dict[str, Any]:
+        """The chunk with the finish reason and the receipt; `text` is the whole answer."""
+        calls = self._calls(text, done)
         part: dict[str, Any] = {"delta": {}} if self.chat else {"text": ""}
-        chunk = self._chunk({**part, "finish_reason": _REASONS[done.finish]})
+        if calls:
+            part = {"delta": {"tool_calls": [{"index": 0, **calls["tool_calls"][0]}]}}
+        chunk = self._chunk({**part, "finish_reason": _reason(done, calls)})
         return {**chunk, "verifiable": self._extra(done)}
 
     def usage_chunk(self, done: Done) -> dict[str, Any]:
         """The chunk that `stream_options.include_usage` asks for: no choices, only usage."""
         return {**self._base(self._chunk_kind()), "choices": [], "usage": usage(done)}
+
+    def _calls(self, text: str, done: Done) -> dict[str, Any]:
+        """`tool_calls` of a message whose text a forced call's grammar has made: {"name":…,"parameters":…}."""
+        if not self.generation.request.forced or done.finish is not Finish.STOP:
+            return {}
+        for tool in self.generation.request.forced:
+            name = tool["function"]["name"]
+            head = '{"name":' + json.dumps(name, ensure_ascii=False) + ',"parameters":'
+            if text.startswith(head) and text.endswith("}"):
+                function = {"name": name, "arguments": text[len(head) : -1]}
+                number = self.id.partition("-")[2]
+                return {"tool_calls": [{"id": f"call_{number}", "type": "function", "function": function}]}
+        return {}  # a stop string has cut it short
 
     def _chunk_kind(self) -> str:
         return "chat.completion.chunk" if self.chat else "text_completion"
@@ -112,6 +133,10 @@ class Shape:
             "top_logprobs": [{_text(piece): logprob for _, piece, logprob in token.top} for token in listed],
             "text_offset": offsets,
         }
+
+
+def _reason(done: Done, calls: dict[str, Any]) -> str:
+    return "tool_calls" if calls else _REASONS[done.finish]
 
 
 def usage(done: Done) -> dict[str, Any]:

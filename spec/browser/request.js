@@ -5,12 +5,12 @@ const COMPLETION = "/v1/completions";
 const SAMPLING = "temperature top_p min_p top_k seed max_tokens stop";
 const PENALTIES = "frequency_penalty presence_penalty repeat_penalty repeat_last_n logit_bias ignore_eos";
 const FORMS = "grammar response_format";
-const COMMON = `${SAMPLING} ${PENALTIES} ${FORMS} model stream stream_options n user metadata store logprobs verifiable`;
+const COMMON = `${SAMPLING} ${PENALTIES} ${FORMS} model stream stream_options user metadata logprobs verifiable`;
 const KNOWN = {
-  [CHAT]: `${COMMON} messages max_completion_tokens top_logprobs`.split(" "),
-  [COMPLETION]: `${COMMON} prompt echo best_of suffix`.split(" "),
+  [CHAT]: `${COMMON} messages tools tool_choice max_completion_tokens top_logprobs`.split(" "),
+  [COMPLETION]: `${COMMON} prompt`.split(" "),
 };
-/** Fields that may only have the values that change nothing, in canonical form. */
+/** Fields that may only have the values that change nothing, in canonical form, unless the path knows them. */
 const HARMLESS = {
   n: ["1"],
   best_of: ["1"],
@@ -68,11 +68,9 @@ const characters = (text) => [...text].length;
 function readBody(path, body) {
   const canonical = canonicalJson({ body, path });
   for (const [name, value] of Object.entries(body)) {
-    if (value === null) continue;
-    if (Object.hasOwn(HARMLESS, name)) {
-      if (!HARMLESS[name].includes(canonicalJson(value)))
-        throw refused(`${name} with a value that cannot be replayed`);
-    } else if (!KNOWN[path].includes(name)) throw refused(`the unknown parameter ${name}`);
+    if (value === null || KNOWN[path].includes(name)) continue;
+    if (!Object.hasOwn(HARMLESS, name)) throw refused(`the unknown parameter ${name}`);
+    if (!HARMLESS[name].includes(canonicalJson(value))) throw refused(`${name} with a value that cannot be replayed`);
   }
   const field = (holder, name) => (Object.hasOwn(holder, name) ? holder[name] : null);
   const number = (name, low, high, whole) => {
@@ -107,11 +105,15 @@ function readBody(path, body) {
     throw refused("session");
   if (![null, "receipt", "none", "stream"].includes(field(extra, "commitments"))) throw refused("commitments");
   checkLogprobs(path, number, flag, body);
+  const messages = path === CHAT ? readMessages(field(body, "messages")) : null;
+  const tools = path === CHAT ? readTools(field(body, "tools")) : [];
+  const forced = path === CHAT ? readToolChoice(field(body, "tool_choice"), tools) : [];
   const seed = number("seed", -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER, true);
   return {
     path,
     canonical,
-    messages: path === CHAT ? readMessages(field(body, "messages")) : null,
+    messages,
+    tools: field(body, "tool_choice") === "none" ? [] : tools,
     prompt: path === COMPLETION ? readPrompt(field(body, "prompt")) : null,
     temperature,
     topK: number("top_k", -1, U31, true),
@@ -125,7 +127,7 @@ function readBody(path, body) {
     presencePenalty: number("presence_penalty", -2, 2) || 0,
     logitBias: readBiases(field(body, "logit_bias")),
     ignoreEos: flag(body, "ignore_eos"),
-    constraint: readConstraint(field(body, "grammar"), field(body, "response_format")),
+    constraint: readConstraint(field(body, "grammar"), field(body, "response_format"), forced),
     stops: readStops(field(body, "stop")),
     nonce: nonce === null ? null : fromHex(nonce),
     nonceSource: nonce !== null ? 0 : seed !== null ? 1 : 2,
@@ -158,8 +160,15 @@ function readBiases(value) {
 const LONGEST_FORM = 65536;
 
 /** The canonical form of the grammar or schema that the answer has to match, or no text. */
-function readConstraint(grammar, format) {
+function readConstraint(grammar, format, forced) {
   const form = format !== null && isObject(format) && canonicalJson(format) === '{"type":"text"}' ? null : format;
+  if (forced.length) {
+    if (grammar !== null || form !== null) throw refused("tool_choice beside grammar or response_format");
+    const none = { additionalProperties: false, properties: {}, type: "object" };
+    const tools = canonicalJson({ tools: forced.map(({ name, parameters }) => ({ name, parameters: parameters ?? none })) });
+    if (utf8(tools).length > LONGEST_FORM) throw refused("tools");
+    return tools;
+  }
   if (grammar === null && form === null) return "";
   if (grammar !== null && form !== null) throw refused("grammar and response_format together");
   if (grammar !== null) {
@@ -167,13 +176,13 @@ function readConstraint(grammar, format) {
     if (!good) throw refused("grammar");
     return canonicalJson({ grammar });
   }
-  const only = (object, names) => isObject(object) && Object.keys(object).every((name) => names.includes(name));
+  const hasOnly = (object, names) => isObject(object) && Object.keys(object).every((name) => names.includes(name));
   let schema;
-  if (isObject(form) && form.type === "json_object" && only(form, ["type", "schema"])) {
+  if (isObject(form) && form.type === "json_object" && hasOnly(form, ["type", "schema"])) {
     schema = form.schema ?? { type: "object" };
-  } else if (isObject(form) && form.type === "json_schema" && only(form, ["type", "json_schema"])) {
+  } else if (isObject(form) && form.type === "json_schema" && hasOnly(form, ["type", "json_schema"])) {
     const named = form.json_schema;
-    if (!only(named, ["name", "description", "schema", "strict"]) || named.schema == null)
+    if (!hasOnly(named, ["name", "description", "schema", "strict"]) || named.schema == null)
       throw refused("response_format");
     ({ schema } = named);
   } else throw refused("response_format");
@@ -183,24 +192,88 @@ function readConstraint(grammar, format) {
   return canonical;
 }
 
+/** The fields of an object that are not null; only these may be there. */
+function only(value, names, what) {
+  if (!isObject(value)) throw refused(what);
+  const held = Object.fromEntries(Object.entries(value).filter(([, item]) => item !== null));
+  for (const name of Object.keys(held)) if (!names.split(" ").includes(name)) throw refused(`${name} in ${what}`);
+  return held;
+}
+
+/** A short text: a tool's name, or the id of a call. */
+function readName(value, what) {
+  if (typeof value !== "string" || value === "" || characters(value) > 256) throw refused(what);
+  return value;
+}
+
+const ROLES = {
+  system: "role content name",
+  developer: "role content name",
+  user: "role content name",
+  assistant: "role content name tool_calls reasoning_content",
+  tool: "role content name tool_call_id",
+};
+
+/** A conversation. It comes to the model through its chat template, which is not for here. */
 function readMessages(messages) {
   if (!Array.isArray(messages) || !messages.length) throw refused("messages");
-  return messages.map((message) => {
-    if (!isObject(message) || !["system", "developer", "user", "assistant", "tool"].includes(message.role))
-      throw refused("a message's role");
-    for (const [name, value] of Object.entries(message)) {
-      if (value !== null && !["role", "content", "name"].includes(name)) throw refused(`a message's ${name}`);
-    }
-    if (message.name != null && typeof message.name !== "string") throw refused("a message's name");
-    let { content } = message;
-    if (Array.isArray(content)) {
-      if (!content.every((part) => isObject(part) && part.type === "text" && typeof part.text === "string"))
-        throw refused("a message's parts");
-      content = content.map((part) => part.text).join("");
-    }
-    if (typeof content !== "string") throw refused("a message's content");
-    return { role: message.role, content };
+  return messages.map((item) => {
+    if (!isObject(item) || !Object.hasOwn(ROLES, item.role)) throw refused("a message's role");
+    const message = only(item, ROLES[item.role], "a message");
+    for (const name of ["name", "reasoning_content", "tool_call_id"])
+      if (name in message && typeof message[name] !== "string") throw refused(`a message's ${name}`);
+    const calls = message.tool_calls ?? [];
+    if (!Array.isArray(calls) || calls.length > 128) throw refused("a message's tool_calls");
+    calls.forEach(checkCall);
+    return { ...message, content: readContent(message, calls.length > 0 || "reasoning_content" in message) };
   });
+}
+
+function readContent({ content }, optional) {
+  if (typeof content === "string") return content;
+  if (content === undefined && optional) return "";
+  const isText = (part) => isObject(part) && part.type === "text" && typeof part.text === "string";
+  if (!Array.isArray(content) || !content.every(isText)) throw refused("a message's content");
+  return content.map((part) => part.text).join("");
+}
+
+function checkCall(item) {
+  const call = only(item, "id type function", "a call");
+  const { name, arguments: given } = only(call.function, "name arguments", "a call's function");
+  if ((call.type ?? "function") !== "function" || typeof given !== "string") throw refused("a call");
+  readName(name, "a call's name");
+  readName(call.id, "a call's id");
+}
+
+/** The functions that a request offers. */
+function readTools(tools) {
+  if (tools === null) return [];
+  if (!Array.isArray(tools) || tools.length > 128) throw refused("tools");
+  const functions = tools.map((item) => {
+    const tool = only(item, "type function", "a tool");
+    if (tool.type !== "function") throw refused("a tool's type");
+    const offered = only(tool.function, "name description parameters strict", "a tool's function");
+    const { description = "", parameters = {}, strict = false } = offered;
+    if (typeof description !== "string" || !isObject(parameters) || typeof strict !== "boolean") throw refused("a tool");
+    readName(offered.name, "a tool's name");
+    return offered;
+  });
+  if (new Set(functions.map(({ name }) => name)).size !== functions.length) throw refused("two tools of one name");
+  return functions;
+}
+
+/** The functions of which the answer has to call one. */
+function readToolChoice(choice, functions) {
+  if (choice === null || choice === "auto" || choice === "none") return [];
+  let chosen = functions;
+  if (choice !== "required") {
+    const named = only(choice, "type function", "tool_choice");
+    if (named.type !== "function") throw refused("tool_choice");
+    const wanted = readName(only(named.function, "name", "tool_choice").name, "tool_choice");
+    chosen = functions.filter(({ name }) => name === wanted);
+  }
+  if (!chosen.length) throw refused("tool_choice");
+  return chosen;
 }
 
 function readPrompt(prompt) {

@@ -123,8 +123,13 @@ function turnOf({ turn, end }, mine, openedTurn) {
     ]),
   );
   const request = openedTurn?.request;
-  for (const { role, content } of request?.messages ?? [])
-    section.append(element("p", "detail", foreign(role)), element("blockquote", "", foreign(content)));
+  const told = (title, text) => section.append(element("p", "detail", foreign(title)), element("blockquote", "", foreign(text)));
+  if (request?.tools?.length) told("tools", canonicalJson(request.tools));
+  for (const { role, content, reasoning_content: reasoning, tool_calls: calls } of request?.messages ?? []) {
+    if (reasoning) told(`${role}, reasoning`, reasoning);
+    if (content || !calls) told(role, content);
+    if (calls?.length) told(`${role}, calls`, canonicalJson(calls));
+  }
   if (request?.prompt)
     section.append(
       element("p", "detail", "prompt"),

@@ -16,6 +16,26 @@ from verifiable.sampling import SamplingParams, choose, gumbel, sampling_key
 MESSAGES = [{"role": "user", "content": "Why is the sky blue?"}]
 
 
+TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "The weather of a city.",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        },
+    },
+    {"type": "function", "function": {"name": "now", "strict": True}},
+]
+CHOICE = {"type": "function", "function": {"name": "weather"}}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}
+CALLED = [
+    *MESSAGES,
+    {"role": "assistant", "content": None, "reasoning_content": "Where?", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "name": "weather", "content": "sun"},
+]
+
+
 def canonical(path: str = CHAT, /, **body: Any) -> str:
     """The canonical form, by sorting and writing without spaces; right for plain ASCII and short numbers."""
     if path == CHAT:
@@ -80,6 +100,11 @@ def request() -> VectorFile:
     named = {"name": "n", "strict": True, "schema": {"type": "array"}}
     good("a named schema", canonical(response_format={"type": "json_schema", "json_schema": named}))
     good("a schema that allows anything", canonical(response_format={"type": "json_object", "schema": True}))
+    good("tools that may be called", canonical(tools=TOOLS, tool_choice="auto"))
+    good("tools that may not be called", canonical(tools=TOOLS, tool_choice="none"))
+    good("one tool that must be called", canonical(tools=TOOLS, tool_choice=CHOICE))
+    good("any tool must be called", canonical(tools=TOOLS, tool_choice="required"))
+    good("a conversation with calls", canonical(messages=CALLED, tools=TOOLS))
     good("parts of text", canonical(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}]}]))
     good("prompt of one token less than the context", canonical(), prompt_count=N_CTX - 1)
     good("prompt as long as the context", canonical(), prompt_count=N_CTX)
@@ -132,6 +157,14 @@ def request() -> VectorFile:
     return file
 
 
+def _call(**function: Any) -> dict[str, Any]:
+    return {**CALL, "function": {"name": "f", "arguments": "{}", **function}}
+
+
+def _choice(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
 def body() -> VectorFile:
     file = VectorFile(
         "body",
@@ -156,6 +189,16 @@ def body() -> VectorFile:
     good("minus zero", metadata={"x": -0.0, "y": 123456.789, "z": 1e-7})
     good("the lowest temperature over 0", temperature=0.01)
     good("a name and a developer", messages=[{"role": "developer", "content": "x", "name": "n", "tool_calls": None}])
+    good("calls and results", messages=CALLED)
+    good("content beside calls", messages=[*MESSAGES, {"role": "assistant", "content": "So:", "tool_calls": [CALL]}])
+    good("reasoning alone", messages=[*MESSAGES, {"role": "assistant", "reasoning_content": ""}])
+    good("no calls", messages=[*MESSAGES, {"role": "assistant", "content": "x", "tool_calls": []}])
+    good("a call without its type", messages=[*MESSAGES, {"role": "assistant", "tool_calls": [{**CALL, "type": None}]}])
+    good("tools", tools=TOOLS, parallel_tool_calls=False)
+    good("any tool must be called", tools=TOOLS, tool_choice="required")
+    good("one tool must be called", tools=TOOLS, tool_choice=CHOICE)
+    good("no tool", tools=[], tool_choice="auto")
+    add("no tools for a completion", "ok", '{"prompt":"x","tools":[],"tool_choice":"none"}', COMPLETION)
     good("a nonce of 8 bytes", verifiable={"nonce": "00" * 8})
     good("a nonce of 64 bytes", verifiable={"nonce": "ff" * 64, "commitments": "none"})
     good("16 stop strings", stop=["x" * 256, *map(str, range(15))])
@@ -185,7 +228,14 @@ def body() -> VectorFile:
     refused("a role of its own", messages=[{"role": "robot", "content": "x"}])
     refused("content missing", messages=[{"role": "user"}])
     refused("an image", messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])
-    refused("a tool call", messages=[{"role": "assistant", "content": "x", "tool_calls": [{}]}])
+    refused("an empty tool call", messages=[{"role": "assistant", "content": "x", "tool_calls": [{}]}])
+    refused("calls that are no list", messages=[{"role": "assistant", "content": "x", "tool_calls": {}}])
+    refused("a user's call", messages=[{"role": "user", "content": "x", "tool_calls": [CALL]}])
+    refused("a call's arguments as an object", messages=[{"role": "assistant", "tool_calls": [_call(arguments={})]}])
+    refused("a call of no name", messages=[{"role": "assistant", "tool_calls": [_call(name="")]}])
+    refused("neither content nor calls", messages=[{"role": "assistant", "content": None, "tool_calls": []}])
+    refused("a result's id as a number", messages=[{"role": "tool", "content": "x", "tool_call_id": 1}])
+    refused("a user's reasoning", messages=[{"role": "user", "content": "x", "reasoning_content": "x"}])
     refused("an unknown parameter", mirostat=2)
     refused("a penalty over 2", presence_penalty=2.5)
     refused("a repeat penalty under 0.01", repeat_penalty=0)
@@ -203,7 +253,19 @@ def body() -> VectorFile:
     refused("two answers", n=2)
     refused("n as true", n=True)
     refused("a response format that is not known", response_format={"type": "xml"})
-    refused("tools", tools=[{"type": "function"}])
+    refused("a tool without its function", tools=[{"type": "function"}])
+    refused("a tool of another type", tools=[{**TOOLS[0], "type": "web_search"}])
+    refused(
+        "a tool's parameters as an array", tools=[{"type": "function", "function": {"name": "f", "parameters": []}}]
+    )
+    refused("a tool's name of 257 characters", tools=[{"type": "function", "function": {"name": "n" * 257}}])
+    refused("an unknown field of a tool", tools=[{**_choice("f"), "note": 1}])
+    refused("two tools of one name", tools=[TOOLS[0], TOOLS[0]])
+    refused("a call of a tool that is not there", tools=TOOLS, tool_choice=_choice("other"))
+    refused("a call of no tool", tool_choice="required")
+    refused("a choice that is not known", tools=TOOLS, tool_choice="always")
+    refused("a call and a grammar", tools=TOOLS, tool_choice="required", grammar="root ::= [0-9]")
+    add("tools for a completion", "policy", json.dumps({"prompt": "x", "tools": TOOLS}), COMPLETION)
     refused("temperature over 100", temperature=100.5)
     refused("temperature under 0.01", temperature=0.009)
     refused("temperature as text", temperature="1")

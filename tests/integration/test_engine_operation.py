@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from verifiable.errors import EngineError, PolicyError, VerifiableError
 from verifiable.llama.context import Batch, Context, LogitRows
 from verifiable.llama.probe_cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.records import Finish
+from verifiable.records import Finish, Token, parse
 from verifiable.request import CHAT, COMPLETION, parse_body
 from verifiable.verdict import Status
 from verifier.reexecute import Worker
@@ -164,11 +166,13 @@ def test_self_audit_finds_what_an_auditor_would(engine: Engine) -> None:
     idle(engine)
     while engine.self_audit.pending():
         time.sleep(0.02)
-    before = engine.self_audit.checked_turns
-    collect_one(engine, frequency_penalty=0.5)
-    assert audited(before)
-    assert engine.self_audit.differences == 0
-    before = engine.self_audit.checked_turns
+    grammar = {"grammar": 'root ::= ("yes" | "no") (", " ("yes" | "no"))*', "ignore_eos": False}
+    asked: tuple[dict[str, Any], ...] = ({"frequency_penalty": 0.5}, grammar)
+    for fields in asked:
+        before = engine.self_audit.checked_turns
+        collect_one(engine, **fields)
+        assert audited(before)
+        assert engine.self_audit.differences == 0
     leaves = engine.store.leaves
 
     def damaged(session: bytes, size: int | None = None) -> list[bytes]:
@@ -177,13 +181,23 @@ def test_self_audit_finds_what_an_auditor_would(engine: Engine) -> None:
         token[-4] ^= 1  # the lowest bit of the last logit
         return [*found[:4], bytes(token), *found[5:]]
 
-    engine.store.leaves = damaged  # type: ignore[method-assign]
-    try:
-        collect_one(engine)
-        assert audited(before)
-    finally:
-        engine.store.leaves = leaves  # type: ignore[method-assign]
-    assert engine.self_audit.differences == 1
+    def other_token(session: bytes, size: int | None = None) -> list[bytes]:
+        """The second token is another of those in its record: one that a grammar does not allow, where there is one."""
+        found = leaves(session, size)
+        token = parse(found[3])
+        assert isinstance(token, Token)
+        other = next(int(each) for each in token.entries.ids[::-1] if each != token.token)
+        return [*found[:3], replace(token, token=other).encode(), *found[4:]]
+
+    for differences, (change, fields) in enumerate(itertools.product((damaged, other_token), asked), 1):
+        before = engine.self_audit.checked_turns
+        engine.store.leaves = change  # type: ignore[method-assign]
+        try:
+            collect_one(engine, **fields)
+            assert audited(before)
+        finally:
+            engine.store.leaves = leaves  # type: ignore[method-assign]
+        assert engine.self_audit.differences == differences, (change.__name__, fields)
     engine.self_audit.differences = 0
 
 

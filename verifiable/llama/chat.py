@@ -16,13 +16,15 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from verifiable.errors import PolicyError
 from verifiable.llama.control import ControlTokens
-from verifiable.llama.messages import Transform, checked, rewritten, unused_marks
+from verifiable.llama.messages import Transform, checked, rewritten, rewritten_messages, unused_marks
 from verifiable.llama.model import Model
 from verifiable.llama.template import Template
+from verifiable.llama.tools import Abilities
 
 _FILLER: Final = "x"
 
@@ -41,7 +43,9 @@ class ChatTemplate:
     def __init__(self, source: str, model: Model) -> None:
         self._model = model
         self._control = ControlTokens(model)
-        self._template = Template(source, _token_text(model, model.bos), _token_text(model, model.eos))
+        self._template, self._abilities = _compiled(
+            source, _token_text(model, model.bos), _token_text(model, model.eos)
+        )
 
     def render(
         self,
@@ -50,7 +54,7 @@ class ChatTemplate:
         now: datetime | None = None,
     ) -> str:
         """The prompt as text, with the opening of the assistant's answer at its end."""
-        return self._template.render(*checked(messages, tools), now)
+        return self._template.render(*self._abilities.fit(*checked(messages, tools)), now)
 
     def prompt_ids(
         self,
@@ -73,14 +77,14 @@ class ChatTemplate:
             PolicyError: the messages are not of that form, the template refuses them, or the origin of a control
                 token cannot be told.
         """
-        conversation, functions = checked(messages, tools)
+        conversation, functions = self._abilities.fit(*checked(messages, tools))
         marks = Marks(*unused_marks((conversation, functions), self._template.source))
         text = self._template.render(conversation, functions, now)
 
         def render(transform: Transform) -> str | None:
             try:
                 return self._template.render(
-                    rewritten(conversation, transform, self._template.names),
+                    rewritten_messages(conversation, transform, self._template.names),
                     None if functions is None else rewritten(functions, transform, self._template.names),
                     now,
                 )
@@ -142,6 +146,13 @@ class ChatTemplate:
         for start, end in self._control.find(text):
             chosen[start:end] = b"\1" * (end - start)
         return chosen
+
+
+@lru_cache(maxsize=8)
+def _compiled(source: str, bos: str, eos: str) -> tuple[Template, Abilities]:
+    """A template and what it can do; kept, since every request needs it."""
+    template = Template(source, bos, eos)
+    return template, Abilities.of(template)
 
 
 def _everything(text: str) -> bytearray:

@@ -15,8 +15,8 @@ MAX_CHARACTERS: Final = 1 << 18
 """Of GBNF, after a schema was made into one."""
 MAX_REPEAT: Final = 2000
 """Largest number in a repetition: llama.cpp's own bound (MAX_REPETITION_THRESHOLD)."""
-MAX_PRODUCT: Final = 2_000_000
-"""Bound of the product of all repetitions, however they are nested."""
+MAX_UNROLLED: Final = 200_000
+"""Most elements that all repetitions unroll to: llama.cpp writes out a repeated literal, and names a repeated group."""
 MAX_DEPTH: Final = 64
 
 _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
@@ -45,7 +45,7 @@ class _Reader:
         self._text = text
         self._parameter = parameter
         self._at = 0
-        self._product = 1
+        self._unrolled = 0
         self._defined: set[str] = set()
         self._used: set[str] = {"root"}
 
@@ -77,9 +77,9 @@ class _Reader:
             self._skip(_SPACES)
 
     def _sequence(self, depth: int, spaces: re.Pattern[str]) -> None:
-        first = True
+        size = 0  # of what a repetition would repeat; 0 while there is nothing
         while self._at < len(self._text):
-            character = self._text[self._at]
+            character, start = self._text[self._at], self._at
             if character == '"':
                 self._expect(_LITERAL, "a closed string with known escapes")
             elif character == "[":
@@ -98,14 +98,14 @@ class _Reader:
                 self._expect(_TOKEN, "a token, <[id]> or <text>")
             elif _NAME.match(character):
                 self._used.add(self._expect(_NAME, "a name"))
-            elif character in "*+?{" and not first:
-                self._repeat(character)
+            elif character in "*+?{" and size:
+                self._repeat(character, size)
             else:
                 return
-            first = False
+            size = self._at - start if character == '"' else 1
             self._skip(spaces)
 
-    def _repeat(self, character: str) -> None:
+    def _repeat(self, character: str, size: int) -> None:
         if character != "{":
             self._at += 1
             return
@@ -115,9 +115,9 @@ class _Reader:
         low, high = int(match[1]), int(match[3] or 0)
         if (match[3] and (not match[2] or high < low)) or max(low, high) > MAX_REPEAT:
             raise self._error(f"a repetition from fewer to more, of at most {MAX_REPEAT}")
-        self._product *= max(low, high, 1)
-        if self._product > MAX_PRODUCT:
-            raise self._error(f"repetitions that unroll to at most {MAX_PRODUCT}")
+        self._unrolled += max(low, high) * size
+        if self._unrolled > MAX_UNROLLED:
+            raise self._error(f"repetitions that unroll to at most {MAX_UNROLLED} elements")
         self._at = match.end()
 
     def _expect(self, pattern: re.Pattern[str], what: str) -> str:

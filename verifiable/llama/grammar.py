@@ -1,4 +1,4 @@
-"""Grammars and JSON schemas as llama.cpp reads them (GBNF), held at one point of an answer.
+"""Grammars, and JSON schemas made into them, as llama.cpp reads them (GBNF), held at one point of an answer.
 
 Provider and auditor run the same code on the same build, so both allow the same tokens. llama.cpp ends the process
 when it is told a token that its grammar does not allow, so nothing is accepted here that was not allowed first, and a
@@ -18,6 +18,7 @@ from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import library
 from verifiable.llama.gbnf import check
 from verifiable.llama.model import Model
+from verifiable.llama.schema import call_grammar, schema_grammar
 from verifiable.logits import Ids
 from verifiable.processors import Mask
 
@@ -28,40 +29,17 @@ def to_gbnf(constraint: bytes) -> str:
     """The grammar of a request's constraint (`Request.constraint`).
 
     Raises:
-        PolicyError: the schema uses what llama.cpp's conversion does not know, or is too large.
+        PolicyError: a schema demands what is not enforced here (`verifiable.llama.schema`), or it is too large.
     """
     given = json.loads(constraint)
     if "grammar" in given:
         text, name = str(given["grammar"]), "grammar"
+    elif "tools" in given:
+        text, name = call_grammar(given["tools"]), "tools"
     else:
-        text, name = _from_schema(given["schema"]), "response_format"
+        text, name = schema_grammar(given["schema"]), "response_format"
     check(text, name)
     return text
-
-
-def _from_schema(schema: Any) -> str:
-    if _fetches(schema):
-        raise PolicyError(
-            "a schema refers to another document", expected='"$ref" that begins with #', parameter="response_format"
-        )
-    if schema is True or schema == {"type": "object"}:
-        schema = {"type": "object"} if schema else {}
-    try:
-        # Members keep the order in which the schema's canonical form has them.
-        return str(library.bindings("llama_grammar").json_schema_to_gbnf(json.dumps(schema)))
-    except (AssertionError, AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
-        raise PolicyError(
-            "the schema can't be made into a grammar", found=str(error)[:200], parameter="response_format"
-        ) from error
-
-
-def _fetches(schema: Any) -> bool:
-    if isinstance(schema, dict):
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and not reference.startswith("#"):
-            return True
-        return any(_fetches(value) for value in schema.values())
-    return isinstance(schema, list) and any(_fetches(value) for value in schema)
 
 
 class Grammar:

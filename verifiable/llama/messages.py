@@ -22,8 +22,14 @@ _MAX_VALUES: Final = 1_000_000
 # The hexagrams of the Yijing: hardly ever in a message, and neither letters nor spaces, so that no filter changes or
 # trims them. They have to be printable: some templates write lists as Python does, with escapes for all else.
 _MARKS: Final = tuple(chr(code) for code in range(0x4DC0, 0x4E00))
-_PLAIN_KEYS: Final = ("role", "type")
-"""Keys whose values templates compare; a value that is a plain lower-case word stays as it is."""
+_WORDS: Final = frozenset(
+    "content name tool_calls tool_call_id reasoning_content id type function arguments description parameters strict "
+    "properties required items enum const default title format anyOf oneOf allOf nullable additionalProperties "
+    "minimum maximum minLength maxLength minItems maxItems pattern $ref $defs".split()
+)
+"""Names that OpenAI's objects and JSON schemas give their parts, and by which templates ask for them."""
+_TYPES: Final = frozenset(("function", "object", "array", "string", "number", "integer", "boolean", "null"))
+"""Values of `type` that templates compare."""
 
 
 def checked(messages: Any, tools: Any) -> tuple[list[Any], list[Any] | None]:
@@ -84,11 +90,20 @@ def _copy(value: Any, place: str, parameter: str, depth: int, budget: list[int])
     raise PolicyError(f"{place} is no JSON value", found=type(value).__name__, parameter=parameter)
 
 
+def rewritten_messages(messages: Sequence[Any], transform: Transform, names: frozenset[str]) -> list[Any]:
+    """Copies of *messages* with every text replaced but the role, which is a checked word."""
+    return [
+        {"role": message["role"]}
+        | rewritten({key: value for key, value in message.items() if key != "role"}, transform, names)
+        for message in messages
+    ]
+
+
 def rewritten(value: Any, transform: Transform, names: frozenset[str]) -> Any:
     """A copy of *value* with every text replaced, keys included.
 
-    Left alone are keys that the template asks for by name (*names*), and the values of `role` and `type`, which it
-    compares: roles are checked words, and a type is left only when it is a plain word.
+    Left alone are well-known keys that the template asks for by name (*names*), and the well-known values of `type`.
+    Everything that a person could choose freely is replaced.
     """
     if isinstance(value, str):
         return transform(value)
@@ -96,8 +111,8 @@ def rewritten(value: Any, transform: Transform, names: frozenset[str]) -> Any:
         return [rewritten(each, transform, names) for each in value]
     if isinstance(value, dict):
         return {
-            key if key in names else transform(key): each
-            if key in _PLAIN_KEYS and isinstance(each, str) and each.isascii() and each.isalpha() and each.islower()
+            key if key in names and key in _WORDS else transform(key): each
+            if key == "type" and isinstance(each, str) and each in _TYPES
             else rewritten(each, transform, names)
             for key, each in value.items()
         }
