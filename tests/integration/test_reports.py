@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import socket
 import struct
 import threading
 import time
@@ -295,15 +297,21 @@ def test_a12_one_boundary_for_a_stop(client: httpx.Client, engine: Engine, worke
     exact(engine, worker, answer["verifiable"]["session"])
 
 
-def test_a13_no_strangers_conversation(engine: Engine, worker: Worker) -> None:
-    def records(session: str | None) -> Sequence[tuple[int, bytes, bytes]]:
-        return [(t.token, t.entries.id_bytes(), t.entries.logit_bytes()) for t in tokens_of(engine, session)]
+def records_of(engine: Engine, session: str | None) -> Sequence[tuple[int, bytes, bytes]]:
+    return [(t.token, t.entries.id_bytes(), t.entries.logit_bytes()) for t in tokens_of(engine, session)]
 
-    secret = user("Remember the code word ZANZIBAR-4471 and say nothing else.", max_tokens=6)
+
+SECRET = user("Remember the code word ZANZIBAR-4471 and say nothing else.", max_tokens=6)
+
+
+def strangers(engine: Engine, rounds: int) -> None:
+    """Alice's conversation ends in a slot; then Bob asks two other things at once. What he gets is what a cold engine
+    gives, bit for bit, and no more was reused than he himself has sent.
+    """
     asked = [user(f"Say a colour, {number}.", max_tokens=4) for number in range(2)]
-    cold = [records(ask(engine, body)[1]) for body in asked]
-    for turn in range(12):
-        ask(engine, secret, principal="alice")
+    cold = [records_of(engine, ask(engine, body)[1]) for body in asked]
+    for turn in range(rounds):
+        ask(engine, SECRET, principal="alice")
         sinks = [QueueSink(), QueueSink()]
         started = [
             engine.submit(parse_body(CHAT, json.dumps(body).encode()), sink, principal="bob")
@@ -313,22 +321,34 @@ def test_a13_no_strangers_conversation(engine: Engine, worker: Worker) -> None:
             answer = collect(sink)
             assert "ZANZIBAR" not in answer.text
             assert "4471" not in answer.text
-            assert records(generation.session) == want, turn
+            assert records_of(engine, generation.session) == want, turn
             held = max(_common(generation.prompt, other.prompt) for other in started)
-            assert answer.done.cached <= held  # never more than what bob himself has sent
+            assert answer.done.cached <= held
+
+
+def test_a13_no_strangers_conversation_200_times(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    """As often as the report asks: with a tiny model, since it is the engine whose slots could be mixed up."""
+    settings = EngineSettings(RuntimeSettings(n_ctx=256, n_seq_max=2), SchedulerSettings(slots=2), drafter="ngram")
+    with Engine(tiny_models["llama"], tmp_path, settings) as one:
+        strangers(one, 200)
+        assert one.scheduler.counters.cached_tokens > 200  # prefixes were reused
+
+
+def test_a13_no_strangers_conversation(engine: Engine, worker: Worker) -> None:
+    strangers(engine, 12)
     # The same caller again: the reuse that is reported is the true common prefix, and changes no bit.
-    first, _ = ask(engine, secret, principal="carol")
-    longer = {**secret, "messages": [*secret["messages"], {"role": "assistant", "content": first.text}]}
+    first, _ = ask(engine, SECRET, principal="carol")
+    longer = {**SECRET, "messages": [*SECRET["messages"], {"role": "assistant", "content": first.text}]}
     longer["messages"].append({"role": "user", "content": "Which word?"})
     again, session = ask(engine, longer, principal="carol")
-    held_ids = engine._prompt(parse_body(CHAT, json.dumps(secret).encode())) + [t.id for t in first.tokens[:-1]]
+    held_ids = engine._prompt(parse_body(CHAT, json.dumps(SECRET).encode())) + [t.id for t in first.tokens[:-1]]
     true_prefix = _common(engine._prompt(parse_body(CHAT, json.dumps(longer).encode())), held_ids)
     assert again.done.cached == true_prefix > 20
     assert opened(engine, session).spans[0].turn.cached == true_prefix
     exact(engine, worker, session)
     _, other = ask(engine, longer, principal="dave")
     assert opened(engine, other).spans[0].turn.cached == 0
-    assert records(other) == records(session)
+    assert records_of(engine, other) == records_of(engine, session)
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
@@ -410,6 +430,52 @@ def test_slow_readers_are_ended(engine: Engine) -> None:
     ended = opened(engine, slow.session)
     assert ended.closed
     assert ended.spans[0].end.finish is Finish.CANCELLED
+
+
+def test_a_client_that_stops_reading_its_socket_is_ended(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    """A real connection: more than 1 MiB of a stream is unread, so that this answer is ended, and no other."""
+    settings = EngineSettings(RuntimeSettings(n_ctx=8192, n_seq_max=2), SchedulerSettings(slots=2))
+    with Engine(tiny_models["llama"], tmp_path, settings) as one, http(one, [KEY]) as base:
+        host, port = base.removeprefix("http://").split(":")
+        # Alternatives make much text of few tokens.
+        asked = user("Count.", max_tokens=7000, stream=True, ignore_eos=True, logprobs=True, top_logprobs=20)
+        data = json.dumps(asked).encode()
+        with socket.socket() as stalled, httpx.Client(base_url=base, timeout=60) as quick:
+            stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stalled.connect((host, int(port)))
+            head = (
+                f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+            )
+            stalled.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+            assert stalled.recv(15) == b"HTTP/1.1 200 OK"  # and then it reads no more
+            quick.headers["Authorization"] = f"Bearer {KEY}"
+            counts, peak = [], 0
+            memory = resident()
+            deadline = time.monotonic() + 120
+            while one.scheduler.counters.slow_readers == 0:
+                assert time.monotonic() < deadline, "the stalled reader was not ended"
+                whole = quick.post(CHAT, json=user("Hi.", max_tokens=40, ignore_eos=True)).json()
+                counts.append(whole["usage"]["completion_tokens"])
+                peak = max(peak, resident())
+            idle(one)
+            assert set(counts) == {40}  # others went on, each with its whole answer
+            # What waits for the reader is bounded: in the engine, and in the socket's buffers.
+            assert peak - memory < 16 << 20
+        one.store.flush()
+        ends = [opened(one, row.session.hex()) for _, row in one.store.sessions(len(counts) + 1)]
+        cancelled = [session for session in ends if session.spans[0].end.finish is Finish.CANCELLED]
+        assert len(cancelled) == 1
+        assert cancelled[0].closed
+        assert 0 < cancelled[0].spans[0].end.completion_count < 7000
+        number = cancelled[0].head.session.hex()
+        with Worker(tiny_models["llama"], cache=default_folder()) as auditor:
+            exact(one, auditor, number)
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_abandoned_requests_never_run(engine: Engine) -> None:
