@@ -13,8 +13,25 @@ from dataclasses import dataclass
 
 from verifiable import cose, encoding
 from verifiable.errors import MalformedError, VerificationError
+from verifiable.identity import AdapterFile, ModelFile, ModelIdentity, with_more
 from verifiable.keys import PrivateKey, PublicKey
+from verifiable.rope import MODELS_OWN, Rope
 from verifiable.sampling import SAMPLER_VERSION, SamplingDefaults
+
+__all__ = [
+    "ALL_LAYERS",
+    "LOG_PROBABILITIES",
+    "RAW_LOGITS",
+    "TYPE",
+    "VERSION",
+    "AdapterFile",
+    "Manifest",
+    "ModelFile",
+    "ModelIdentity",
+    "Rope",
+    "Runtime",
+    "verify_manifest",
+]
 
 VERSION = 1
 TYPE = "application/vnd.verifiable.manifest+cbor"
@@ -23,78 +40,22 @@ RAW_LOGITS = 0
 LOG_PROBABILITIES = 1
 """Value kind: log-probabilities an upstream engine reported; such sessions can't be audited exactly."""
 
-_MAX_FILES = 1024
+ALL_LAYERS = 2**31 - 1
+"""`Runtime.n_gpu_layers` where every layer is on a GPU."""
+
 _MAX_KEYS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFile:
-    """One file of a model: its base name, SHA-256 (32 bytes) and size in bytes."""
-
-    name: str
-    sha256: bytes
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModelIdentity:
-    """What model is meant, so exactly that two people can compare files.
-
-    `file_type` is GGUF's `general.file_type` number, `parameters` and `vocabulary` are counts, the digests are SHA-256
-    over the tokenizer's metadata and the chat template's bytes (of no bytes when there is no template).
-    """
-
-    files: tuple[ModelFile, ...]
-    architecture: str
-    file_type: int
-    parameters: int
-    vocabulary: int
-    tokenizer_digest: bytes
-    template_digest: bytes
-
-    def to_cbor(self) -> list[encoding.Value]:
-        return [
-            [[file.name, file.sha256, file.size] for file in self.files],
-            self.architecture,
-            self.file_type,
-            self.parameters,
-            self.vocabulary,
-            self.tokenizer_digest,
-            self.template_digest,
-        ]
-
-    @classmethod
-    def from_cbor(cls, value: encoding.Value) -> ModelIdentity:
-        items = encoding.array(value, 7, "manifest model")
-        files = []
-        for entry in encoding.array(items[0], None, "manifest model files"):
-            name, digest, size = encoding.array(entry, 3, "manifest model file")
-            files.append(
-                ModelFile(
-                    encoding.text(name, "model file name", 1024),
-                    encoding.bytes_(digest, "model file sha256", 32),
-                    encoding.uint(size, "model file size"),
-                )
-            )
-        if not 1 <= len(files) <= _MAX_FILES:
-            raise MalformedError("manifest model files", expected=f"1 to {_MAX_FILES} files", found=str(len(files)))
-        return cls(
-            tuple(files),
-            encoding.text(items[1], "model architecture", 128),
-            encoding.uint(items[2], "model file type", 2**31 - 1),
-            encoding.uint(items[3], "model parameters"),
-            encoding.uint(items[4], "model vocabulary", 2**31 - 1),
-            encoding.bytes_(items[5], "tokenizer digest", 32),
-            encoding.bytes_(items[6], "template digest", 32),
-        )
+_ALWAYS = 16
+"""Fields of `Runtime` that are always written; what follows is written where it says something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The build and the settings that decide which bits the logits have.
 
-    `n_ctx` counts tokens for one sequence. `fingerprint` is the numerics probe's SHA-256 under these settings;
-    `invariant` says whether the probe found that batching, threads and speculation change no bit.
+    `n_ctx` counts tokens for one sequence, `n_gpu_layers` layers (`ALL_LAYERS` for all). `fingerprint` is the numerics
+    probe's SHA-256 under these settings; `invariant` says whether the probe found that batching, threads and
+    speculation change no bit. `device` names the devices of the GPU layers, empty where llama.cpp chose; `rope` is how
+    positions are turned into angles, where that is not left to the model.
     """
 
     build: str
@@ -113,15 +74,19 @@ class Runtime:
     n_gpu_layers: int
     fingerprint: bytes
     invariant: bool
+    device: str = ""
+    rope: Rope = MODELS_OWN
 
     def to_cbor(self) -> list[encoding.Value]:
-        return [getattr(self, name) for name in self.__slots__]
+        more: encoding.Map = {**({1: self.device} if self.device else {}), **self.rope.to_cbor()}
+        return [*(getattr(self, name) for name in self.__slots__[:_ALWAYS]), *([more] if more else [])]
 
     @classmethod
     def from_cbor(cls, value: encoding.Value) -> Runtime:
-        items = encoding.array(value, 16, "manifest runtime")
-        for index in (8, 9, 10, 11, 12, 15):
-            _boolean(items[index], f"runtime {cls.__slots__[index]}")
+        items, more = with_more(value, _ALWAYS, range(1, 10), "manifest runtime")
+        device = encoding.text(more.get(1, ""), "runtime device", 256)
+        if not device and 1 in more:
+            raise MalformedError("runtime device", expected="no key where llama.cpp chooses", found="an empty name")
         return cls(
             encoding.text(items[0], "runtime build", 1024),
             encoding.text(items[1], "runtime bindings", 1024),
@@ -131,14 +96,16 @@ class Runtime:
             encoding.uint(items[5], "runtime n_ubatch", 2**31 - 1),
             encoding.text(items[6], "runtime type_k", 32),
             encoding.text(items[7], "runtime type_v", 32),
-            bool(items[8]),
-            bool(items[9]),
-            bool(items[10]),
-            bool(items[11]),
-            bool(items[12]),
+            encoding.boolean(items[8], "runtime flash_attn"),
+            encoding.boolean(items[9], "runtime kv_unified"),
+            encoding.boolean(items[10], "runtime repack"),
+            encoding.boolean(items[11], "runtime tiled"),
+            encoding.boolean(items[12], "runtime swa_full"),
             encoding.uint(items[13], "runtime n_gpu_layers", 2**31 - 1),
             encoding.bytes_(items[14], "runtime fingerprint", 32),
-            bool(items[15]),
+            encoding.boolean(items[15], "runtime invariant"),
+            device,
+            Rope.from_cbor(more),
         )
 
 
@@ -237,8 +204,3 @@ class Manifest:
 def verify_manifest(data: bytes, trusted: Iterable[PublicKey]) -> Manifest:
     """Check a signed manifest against the keys that the verifier was given, and read it."""
     return Manifest.parse(cose.verify1(data, trusted, TYPE).payload)
-
-
-def _boolean(value: object, what: str) -> None:
-    if not isinstance(value, bool):
-        raise MalformedError(what, expected="true or false", found=type(value).__name__)

@@ -23,7 +23,7 @@ from verifiable.sampling import SamplingDefaults, SamplingParams
 CHAT = "/v1/chat/completions"
 COMPLETION = "/v1/completions"
 REPEAT_LAST_N = 64
-"""Tokens that the repeat penalty looks back where a request is silent: llama.cpp's own default."""
+"""Tokens that the repeat penalty looks back where request and manifest are silent: llama.cpp's own default."""
 MAX_DEPTH = 64
 """Most levels of arrays and objects in a body, itself included; the same for everybody, whatever their JSON parser."""
 MAX_NUMBER = 2**53 - 1
@@ -91,8 +91,8 @@ class Request:
     stream_heads: bool = False
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
-    repeat_penalty: float = 1.0
-    repeat_last_n: int = REPEAT_LAST_N
+    repeat_penalty: float | None = None
+    repeat_last_n: int | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()
     ignore_eos: bool = False
     constraint: bytes = b""
@@ -126,15 +126,17 @@ class Request:
         if wanted is None:
             wanted = room if self.path == CHAT else 16
         top_k = defaults.top_k if self.top_k is None else self.top_k
-        repeats = self.repeat_penalty != 1.0 and self.repeat_last_n != 0
+        penalty = _or(self.repeat_penalty, defaults.repeat_penalty)
+        last_n = (defaults.repeat_last_n or REPEAT_LAST_N) if self.repeat_last_n is None else self.repeat_last_n
+        repeats = penalty != 1.0 and last_n != 0
         return SamplingParams(
             temperature=_or(self.temperature, defaults.temperature),
             top_k=k if top_k < 1 else min(top_k, k),
             top_p=_or(self.top_p, defaults.top_p),
             min_p=_or(self.min_p, defaults.min_p),
             max_tokens=min(wanted, room),
-            repeat_penalty=self.repeat_penalty if repeats else 1.0,
-            repeat_last_n=(self.repeat_last_n if self.repeat_last_n > 0 else 2**31 - 1) if repeats else 0,
+            repeat_penalty=penalty if repeats else 1.0,
+            repeat_last_n=(last_n if last_n > 0 else 2**31 - 1) if repeats else 0,
             frequency_penalty=self.frequency_penalty,
             presence_penalty=self.presence_penalty,
             logit_bias=self.logit_bias,
@@ -211,8 +213,8 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         stream_heads=extra.get("commitments") == "stream",
         frequency_penalty=fields.number(body, "frequency_penalty", -2.0, 2.0) or 0.0,
         presence_penalty=fields.number(body, "presence_penalty", -2.0, 2.0) or 0.0,
-        repeat_penalty=_or(fields.number(body, "repeat_penalty", 0.01, 100.0), 1.0),
-        repeat_last_n=int(_or(fields.integer(body, "repeat_last_n", -1, 2**31 - 1), REPEAT_LAST_N)),
+        repeat_penalty=fields.number(body, "repeat_penalty", 0.01, 100.0),
+        repeat_last_n=fields.integer(body, "repeat_last_n", -1, 2**31 - 1),
         logit_bias=fields.biases(body.get("logit_bias")),
         ignore_eos=fields.boolean(body, "ignore_eos"),
         constraint=fields.constraint(body, conversation.calls(forced)),

@@ -122,20 +122,37 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class SamplingDefaults:
-    """What the provider uses where a request is silent; part of the manifest."""
+    """What the provider uses where a request is silent; part of the manifest. Fields as in `SamplingParams`.
+
+    Raises PolicyError where a value is out of range.
+    """
 
     temperature: float = 1.0
     top_k: int = 40
     top_p: float = 1.0
     min_p: float = 0.0
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 0
+
+    def __post_init__(self) -> None:
+        self._params()
+
+    def _params(self) -> SamplingParams:
+        """These values in the place of a turn's, which has their ranges and their encoding."""
+        values = (self.temperature, self.top_k, self.top_p, self.min_p)
+        return SamplingParams(*values, 1, repeat_penalty=self.repeat_penalty, repeat_last_n=self.repeat_last_n)
 
     def to_cbor(self) -> encoding.Map:
-        return {1: self.temperature, 2: self.top_k, 3: self.top_p, 4: self.min_p}
+        fields = self._params().to_cbor()
+        del fields[5]
+        return fields
 
     @classmethod
     def from_cbor(cls, value: encoding.Value) -> SamplingDefaults:
-        params = SamplingParams.from_cbor({**encoding.map_(value, range(1, 5), "sampling defaults"), 5: 1})
-        return cls(params.temperature, params.top_k, params.top_p, params.min_p)
+        fields = encoding.map_(value, range(1, 5), "sampling defaults", optional=(6,))
+        params = SamplingParams.from_cbor({**fields, 5: 1})
+        values = (params.temperature, params.top_k, params.top_p, params.min_p)
+        return cls(*values, params.repeat_penalty, params.repeat_last_n)
 
 
 def sampling_key(nonce: bytes, request_digest: bytes, turn: int) -> bytes:

@@ -25,6 +25,7 @@ SCRIPTS = (
     "envelope",
     "merkle",
     "objects",
+    "manifest",
     "request",
     "sampling",
     "checks",

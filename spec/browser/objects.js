@@ -1,4 +1,4 @@
-// The protocol's objects: manifest, head, leaves, packed tokens, and the two files that people hand around.
+// The protocol's objects: head, leaves, packed tokens, and the two files that people hand around.
 
 const HEAD_TYPE = "application/vnd.verifiable.head+cbor";
 const MANIFEST_TYPE = "application/vnd.verifiable.manifest+cbor";
@@ -71,63 +71,6 @@ function changing(value, neutral) {
 function positive(value, what) {
   if (value < 1) throw malformed(what, "1 or more", value);
   return value;
-}
-
-function parseManifest(payload) {
-  const f = fieldsOf(decodeCbor(payload), 11, "manifest");
-  version(f[0], "manifest version");
-  const [files, architecture, fileType, parameters, vocabulary, tokenizer, template] = arrayOf(
-    f[4],
-    7,
-    "manifest model",
-  );
-  const runtime = arrayOf(f[5], 16, "manifest runtime");
-  const [build, bindings, system, context, batch, microBatch, typeK, typeV] = runtime;
-  const [flash, unified, repack, tiled, window, layers, fingerprint, invariant] = runtime.slice(8);
-  const [k, valueKind] = arrayOf(f[6], 2, "manifest commitment");
-  const [sampler, defaults] = arrayOf(f[7], 2, "manifest sampler");
-  version(sampler, "sampler version");
-  if (!(defaults instanceof CborMap)) throw malformed("sampling defaults", "a map");
-  const found = {
-    digest: sha256(payload),
-    provider: textOf(f[1], "manifest provider", 256),
-    validFrom: uintOf(f[2], "manifest valid-from"),
-    validTo: uintOf(f[3], "manifest valid-to"),
-    files: arrayOf(files, null, "model files").map((file) => {
-      const [name, digest, size] = arrayOf(file, 3, "model file");
-      return {
-        name: textOf(name, "model file name", 1024),
-        sha256: bytesOf(digest, "model file hash", 32),
-        size: uintOf(size, "model file size"),
-      };
-    }),
-    architecture: textOf(architecture, "architecture", 128),
-    fileType: uintOf(fileType, "file type", U31),
-    parameters: uintOf(parameters, "parameters"),
-    vocabulary: uintOf(vocabulary, "vocabulary", U31),
-    tokenizer: bytesOf(tokenizer, "tokenizer digest", 32),
-    template: bytesOf(template, "template digest", 32),
-    build: textOf(build, "build", 1024),
-    bindings: textOf(bindings, "bindings", 1024),
-    system: textOf(system, "system", 4096),
-    context: uintOf(context, "n_ctx", U31),
-    batch: [uintOf(batch, "n_batch", U31), uintOf(microBatch, "n_ubatch", U31)],
-    cacheTypes: [textOf(typeK, "type_k", 32), textOf(typeV, "type_v", 32)],
-    switches: [flash, unified, repack, tiled, window].map((value) => booleanOf(value, "a runtime setting")),
-    gpuLayers: uintOf(layers, "n_gpu_layers", U31),
-    fingerprint: bytesOf(fingerprint, "fingerprint", 32),
-    invariant: booleanOf(invariant, "invariant"),
-    k: positive(uintOf(k, "k", 128), "k"),
-    valueKind: uintOf(valueKind, "value kind", 1),
-    defaults: parseParams(new CborMap([...defaults.pairs, [5n, 1n]]), "sampling defaults"),
-    drafters: arrayOf(f[8], null, "drafters").map((name) => textOf(name, "drafter", 64)),
-    sessionKeys: arrayOf(f[9], null, "session keys").map((key) => PublicKey.parse(textOf(key, "session key", 512))),
-    log: f[10] === null ? null : PublicKey.parse(textOf(f[10], "log key", 512)),
-  };
-  if (found.files.length < 1 || found.files.length > 1024) throw malformed("model files", "1 to 1024");
-  if (found.sessionKeys.length < 1 || found.sessionKeys.length > 64) throw malformed("session keys", "1 to 64");
-  if (found.validFrom > found.validTo) throw malformed("manifest validity", "valid-from not after valid-to");
-  return found;
 }
 
 function parseHead(payload) {

@@ -121,8 +121,8 @@ function readBody(path, body) {
     minP: number("min_p", 0, 1),
     maxTokens,
     seed,
-    repeatPenalty: number("repeat_penalty", 0.01, 100) ?? 1,
-    repeatLastN: number("repeat_last_n", -1, U31, true) ?? 64,
+    repeatPenalty: number("repeat_penalty", 0.01, 100),
+    repeatLastN: number("repeat_last_n", -1, U31, true),
     frequencyPenalty: number("frequency_penalty", -2, 2) || 0,
     presencePenalty: number("presence_penalty", -2, 2) || 0,
     logitBias: readBiases(field(body, "logit_bias")),
@@ -319,15 +319,17 @@ function paramsOf(request, defaults, k, context, promptCount) {
   if (promptCount < 1 || room < 1) return null;
   const wanted = request.maxTokens ?? (request.path === CHAT ? room : 16);
   const topK = request.topK ?? defaults.topK;
-  const repeats = request.repeatPenalty !== 1 && request.repeatLastN !== 0;
+  const penalty = request.repeatPenalty ?? defaults.repeatPenalty;
+  const lastN = request.repeatLastN ?? (defaults.repeatLastN || 64);
+  const repeats = penalty !== 1 && lastN !== 0;
   return {
     temperature: request.temperature ?? defaults.temperature,
     topK: topK < 1 ? k : Math.min(topK, k),
     topP: request.topP ?? defaults.topP,
     minP: request.minP ?? defaults.minP,
     maxTokens: Math.min(wanted, room),
-    repeatPenalty: repeats ? request.repeatPenalty : 1,
-    repeatLastN: !repeats ? 0 : request.repeatLastN > 0 ? request.repeatLastN : U31,
+    repeatPenalty: repeats ? penalty : 1,
+    repeatLastN: !repeats ? 0 : lastN > 0 ? lastN : U31,
     frequencyPenalty: request.frequencyPenalty,
     presencePenalty: request.presencePenalty,
     logitBias: request.logitBias,

@@ -94,7 +94,11 @@ const OPERATIONS = {
       invariant: found.invariant,
       k: found.k,
       value_kind: found.valueKind,
-      defaults: vectorParams(found.defaults).slice(0, 4),
+      defaults: [...vectorParams(found.defaults).slice(0, 4), ...vectorParams(found.defaults).slice(5, 7)],
+      adapters: found.adapters.map((file) => [file.name, hex(file.sha256), plain(file.size), file.scale]),
+      suppressed: found.suppressed,
+      device: found.device ?? "",
+      rope: found.rope,
       drafters: found.drafters,
       session_keys: found.sessionKeys.map((key) => hex(key.kid)),
       log: found.log?.name ?? null,
@@ -123,10 +127,10 @@ const OPERATIONS = {
       seed: found.seed,
     };
     if (!entry.context) return shown;
-    const [temperature, topK, topP, minP] = entry.context.defaults;
+    const [temperature, topK, topP, minP, repeatPenalty = 1, repeatLastN = 0] = entry.context.defaults;
     const params = paramsOf(
       found,
-      { temperature, topK, topP, minP },
+      { temperature, topK, topP, minP, repeatPenalty, repeatLastN },
       entry.context.k,
       entry.context.n_ctx,
       entry.context.prompt_count,

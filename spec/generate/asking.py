@@ -47,11 +47,11 @@ def request() -> VectorFile:
     file = VectorFile(
         "request",
         "text: a canonical request (input: the same where it is no UTF-8). context: the manifest's defaults "
-        "(temperature, top_k, top_p, min_p), its k and n_ctx, and the count of prompt tokens. params: temperature, "
-        "top_k, top_p, min_p, max_tokens; null where the prompt does not fit.",
+        "(temperature, top_k, top_p, min_p, and perhaps repeat_penalty, repeat_last_n), its k and n_ctx, and the count "
+        "of prompt tokens. params: temperature, top_k, top_p, min_p, max_tokens; null where the prompt does not fit.",
     )
     defaults = MANIFEST.defaults
-    context = {
+    context: dict[str, Any] = {
         "defaults": [defaults.temperature, defaults.top_k, defaults.top_p, defaults.min_p],
         "k": K,
         "n_ctx": N_CTX,
@@ -89,6 +89,12 @@ def request() -> VectorFile:
     good("a repeat penalty alone: 64 tokens", canonical(repeat_penalty=1.5))
     good("a repeat penalty over all of the answer", canonical(repeat_penalty=1.5, repeat_last_n=-1))
     good("a repeat penalty over no tokens is none", canonical(repeat_penalty=1.5, repeat_last_n=0))
+    penalised = [*context["defaults"], 1.25, 32]
+    good("silent where the manifest has a repeat penalty", canonical(), defaults=penalised)
+    good("another penalty than the manifest's, over its count", canonical(repeat_penalty=1.5), defaults=penalised)
+    good("the manifest's penalty over another count", canonical(repeat_last_n=-1), defaults=penalised)
+    good("the manifest's penalty switched off", canonical(repeat_penalty=1), defaults=penalised)
+    good("the manifest's penalty over no tokens", canonical(repeat_last_n=0), defaults=penalised)
     good("penalties of 0, and 1, are none", canonical(frequency_penalty=0, presence_penalty=0, repeat_penalty=1))
     good("biases by ascending id, without those of 0", canonical(logit_bias={"10": 1, "9": -100, "100": 0, "2": 0.5}))
     good("end tokens banned", canonical(ignore_eos=True))

@@ -11,6 +11,7 @@ from spec.generate.world import (
     MANIFEST,
     NONCE,
     OTHER,
+    VOCABULARY,
     K,
     Story,
     asked,
@@ -20,7 +21,7 @@ from spec.generate.world import (
 from verifiable import encoding, keys
 from verifiable.encoding import Map, Value
 from verifiable.evidence import PackedTokens
-from verifiable.manifest import LOG_PROBABILITIES, ModelFile
+from verifiable.manifest import ALL_LAYERS, LOG_PROBABILITIES, AdapterFile, ModelFile, Rope
 from verifiable.records import Source
 from verifiable.sampling import SamplingDefaults
 
@@ -98,6 +99,7 @@ def manifest() -> VectorFile:
     )
     add("two files, two session keys, no drafters, greedy defaults", "ok", more.payload())
     add("valid for one millisecond", "ok", replace(MANIFEST, valid_to=MANIFEST.valid_from).payload())
+    _manifests_that_say_more(file)
 
     fields = encoding.map_(encoding.decode(honest), range(1, 12), "manifest")
 
@@ -117,8 +119,59 @@ def manifest() -> VectorFile:
     changed("a file without its size", 5, [[["toy.gguf", bytes(32)]], *model[1:]])
     changed("a file hash of 31 bytes", 5, [[["toy.gguf", bytes(31), 1]], *model[1:]])
     changed("model of six fields", 5, model[:-1])
+    changed("a model that says nothing more, in a map", 5, [*model, {}])
+    changed("a model that says more in an array", 5, [*model, [[]]])
+    changed("a model that says more under a third key", 5, [*model, {3: 0}])
+    changed("a model with two maps", 5, [*model, {2: bytes(4)}, {2: bytes(4)}])
+    file_of = ["a.gguf", bytes(32), 1]
+    for name, adapters in (
+        ("no adapters", []),
+        ("17 adapters", [[*file_of, 1.0]] * 17),
+        ("an adapter without a scale", [file_of]),
+        ("an adapter's scale as an integer", [[*file_of, 1]]),
+        ("an adapter's scale of 0", [[*file_of, 0.0]]),
+        ("an adapter's scale under 0.0001", [[*file_of, -0.00001]]),
+        ("an adapter's scale over 10000", [[*file_of, 10001.0]]),
+        ("an infinite scale", [[*file_of, float("inf")]]),
+        ("an adapter's hash of 33 bytes", [["a.gguf", bytes(33), 1, 1.0]]),
+        ("adapters as a map", {0: [*file_of, 1.0]}),
+    ):
+        changed(name, 5, [*model, {1: adapters}])
+    for name, suppressed in (
+        ("no suppressed ids", b""),
+        ("suppressed ids of six bytes", bytes(4) + b"\1\0"),
+        ("a suppressed id twice", bytes(8)),
+        ("suppressed ids in descending order", b"\2\0\0\0\1\0\0\0"),
+        ("a suppressed id past the vocabulary", (500).to_bytes(4, "little")),
+        ("all ids suppressed", b"".join(at.to_bytes(4, "little") for at in range(500))),
+        ("suppressed ids as an array", [1, 2]),
+    ):
+        changed(name, 5, [*model, {2: suppressed}])
     changed("vocabulary past 2^31 - 1", 5, [*model[:4], 2**31, *model[5:]])
     changed("runtime of 15 fields", 6, runtime[:-1])
+    changed("a runtime that says nothing more, in a map", 6, [*runtime, {}])
+    changed("a runtime that says more in a text", 6, [*runtime, "CUDA0"])
+    for name, key, value in (
+        ("a device without a name", 1, ""),
+        ("a device of 257 bytes", 1, "d" * 257),
+        ("a device as bytes", 1, b"CUDA0"),
+        ("a RoPE base as an integer", 2, 10_000),
+        ("a RoPE base of 0", 2, 0.0),
+        ("a RoPE base over 10^12", 2, 1e13),
+        ("a RoPE scale of 0", 3, 0.0),
+        ("a RoPE scale that is no number", 3, float("nan")),
+        ("a RoPE scaling that does not exist", 4, "cubic"),
+        ("a RoPE scaling by number", 4, 2),
+        ("a YaRN factor of -1", 5, -1.0),
+        ("a YaRN magnitude over 100", 6, 101.0),
+        ("a YaRN correction below zero", 7, -0.5),
+        ("a YaRN correction over 10000", 8, 10001.0),
+        ("a YaRN context of 0", 9, 0),
+        ("a YaRN context of 2^31", 9, 2**31),
+        ("a runtime's tenth key", 10, 0),
+        ("a runtime's key as text", "device", "CUDA0"),
+    ):
+        changed(name, 6, [*runtime, {key: value}])
     changed("flash attention as 1", 6, [*runtime[:8], 1, *runtime[9:]])
     changed("fingerprint of 31 bytes", 6, [*runtime[:14], bytes(31), True])
     changed("k of 0", 7, [0, 0])
@@ -132,6 +185,17 @@ def manifest() -> VectorFile:
     changed("default top_p over 1", 8, [1, {1: 1.0, 2: 6, 3: 1.5, 4: 0.02}])
     changed("defaults with an unknown parameter", 8, [1, {1: 1.0, 2: 6, 3: 0.95, 4: 0.02, 5: 0.0}])
     changed("defaults as an array", 8, [1, [1.0, 6, 0.95, 0.02]])
+    four: Map = {1: 1.0, 2: 6, 3: 0.95, 4: 0.02}
+    by_default: tuple[tuple[str, int, Value], ...] = (
+        ("a default repeat penalty of 1", 6, [1.0, 64]),
+        ("a default repeat penalty over no tokens", 6, [1.1, 0]),
+        ("a default repeat penalty alone", 6, 1.1),
+        ("a default frequency penalty", 7, 0.5),
+        ("default biases", 9, [[3, 1.0]]),
+        ("end tokens banned by default", 10, True),
+    )
+    for name, key, default in by_default:
+        changed(name, 8, [1, {**four, key: default}])
     changed("a drafter of 65 bytes", 9, ["d" * 65])
     changed("no session keys", 10, [])
     changed("a session key of small order", 10, [keys.join_vkey("s.example", 1, bytes.fromhex("01" + "00" * 31))])
@@ -144,6 +208,26 @@ def manifest() -> VectorFile:
     add("cut short", "malformed", honest[:-1])
     add("nothing", "malformed", b"")
     return file
+
+
+def _manifests_that_say_more(file: VectorFile) -> None:
+    """What a manifest says only where there is something to say."""
+    model, runtime = MANIFEST.model, MANIFEST.runtime
+    one = AdapterFile("style.gguf", digest("adapter"), 4096, 0.5)
+    two = AdapterFile("tone.gguf", digest("second adapter"), 1, -1.3)
+    yarn = Rope(1e6, 0.25, "yarn", 1.0, 0.0, 32.0, 1.0, 4096)
+    for name, found in {
+        "an adapter": replace(MANIFEST, model=replace(model, adapters=(one,))),
+        "two adapters, suppressed ids": replace(MANIFEST, model=replace(model, adapters=(one, two), suppressed=(0, 7))),
+        "suppressed ids": replace(MANIFEST, model=replace(model, suppressed=(3, 256, VOCABULARY - 1))),
+        "a device, all layers on it": replace(
+            MANIFEST, runtime=replace(runtime, device="CUDA0,CUDA1", n_gpu_layers=ALL_LAYERS)
+        ),
+        "another RoPE base": replace(MANIFEST, runtime=replace(runtime, rope=Rope(freq_base=500_000.0))),
+        "every RoPE setting, and a device": replace(MANIFEST, runtime=replace(runtime, device="none", rope=yarn)),
+        "a repeat penalty by default": replace(MANIFEST, defaults=SamplingDefaults(0.8, 4, 0.9, 0.0, 1.1, 64)),
+    }.items():
+        file.add(name, input=found.payload().hex())
 
 
 def head() -> VectorFile:
