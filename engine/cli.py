@@ -22,6 +22,7 @@ from engine.ledger import LedgerSettings
 from engine.scheduler import SchedulerSettings
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import hub
+from verifiable.llama.lora import parse_adapters
 from verifiable.llama.settings import RuntimeSettings
 
 
@@ -37,6 +38,9 @@ def serve(
     gpu_layers: Annotated[int, typer.Option(min=-1, help="Layers on a GPU; -1 for all.")] = 0,
     ctx: Annotated[int, typer.Option(min=8, help="Context length of one answer, tokens.")] = 4096,
     threads: Annotated[int, typer.Option(min=1, help="Threads for the model.")] = 1,
+    lora: Annotated[
+        list[str] | None, typer.Option(help="FILE[:SCALE]: a LoRA adapter on top of the model; may be repeated.")
+    ] = None,
     kv_type: Annotated[str, typer.Option(help="Type of the KV cache.")] = "bf16",
     k: Annotated[int, typer.Option(min=1, max=128, help="Entries committed for each token.")] = 40,
     draft: Annotated[
@@ -79,6 +83,7 @@ def serve(
             n_threads=threads,
             n_gpu_layers=gpu_layers,
         ),
+        adapters=parse_adapters(lora),
         scheduler=SchedulerSettings(slots=slots, queue=queue),
         k=k,
         drafter=draft,
@@ -160,6 +165,8 @@ def _announce(engine: Engine, bars: Bars) -> None:
     say = bars.console.print
     state = "batch-invariant" if runtime.invariant else "NOT batch-invariant: audits will be inconclusive"
     say(f"Model {engine.model_name}: {state}, fingerprint {runtime.fingerprint.hex()[:16]}…", highlight=False)
+    for file in engine.manifest.model.adapters:
+        say(f"Adapter {file.name} × {file.scale:g}", highlight=False)
     if engine.interrupted:
         say(f"{engine.interrupted} sessions were interrupted by the last stop; their heads now say so.")
     if engine.keys.created:

@@ -30,6 +30,7 @@ from verifiable.llama import library, probe_cache
 from verifiable.llama.context import Context
 from verifiable.llama.grammar import Grammar, to_gbnf
 from verifiable.llama.identity import identify
+from verifiable.llama.lora import Adapter
 from verifiable.llama.model import Model
 from verifiable.llama.probe import ProbeResult, probe
 from verifiable.llama.prompt import prompt_ids
@@ -54,6 +55,7 @@ class EngineSettings:
     """`k` entries are committed for each token; probe results are kept in `cache`; a manifest is valid for
     `validity_days` and renewed at start when half are gone. `drafter` is one of `engine.drafting.choice.DRAFTERS`;
     `draft_model` the GGUF of a draft model. `self_audit` is the share of turns that are computed again when idle.
+    `adapters` are LoRA adapters on top of the model.
     """
 
     runtime: RuntimeSettings = dataclasses.field(default_factory=RuntimeSettings)
@@ -67,6 +69,7 @@ class EngineSettings:
     validity_days: int = 90
     ledger: LedgerSettings = dataclasses.field(default_factory=LedgerSettings)
     cache: Path = dataclasses.field(default_factory=probe_cache.default_folder)
+    adapters: tuple[Adapter, ...] = ()
 
 
 class Engine:
@@ -95,13 +98,14 @@ class Engine:
         runtime = self.settings.runtime
         library.load_library(runtime.tiled, passive=runtime.n_threads == 1)
         # The file first: what can't be served leaves no keys and no store behind.
-        identity = identify(self.path, progress=lambda done, total: self._progress("hashing", done, total))
+        adapters = self.settings.adapters
+        identity = identify(self.path, lambda done, total: self._progress("hashing", done, total), adapters)
         self.ledger = Ledger(Path(data), self.settings.name, self.settings.ledger)
         self.store, self.keys = self.ledger.store, self.ledger.keys
         self.model: Model | None = None
         self._context: Context | None = None
         try:
-            self.manifest, self.signed_manifest = self._manifest(identity)
+            self.manifest, self.signed_manifest = self._manifest(identity, self._probe(identity))
             self.sessions = Sessions(
                 self.store, self.keys.session, self.manifest.digest(), self.signed_manifest, self._now
             )
@@ -199,6 +203,7 @@ class Engine:
             repack=runtime.repack,
             n_gpu_layers=runtime.n_gpu_layers,
             progress=lambda done, total: self._progress("loading", done, total),
+            adapters=self.settings.adapters,
         )
 
     def _prompt(self, request: Request, opened: int | None = None) -> list[int]:
@@ -252,9 +257,8 @@ class Engine:
         self.submit(parse_body(path, json.dumps(body).encode()), sink, capability)
         return collect(sink)
 
-    def _manifest(self, identity: ModelIdentity) -> tuple[Manifest, bytes]:
+    def _manifest(self, identity: ModelIdentity, probed: ProbeResult) -> tuple[Manifest, bytes]:
         """The stored manifest while it says what is true and is not half over; else a new one, signed and stored."""
-        probed = self._probe()
         now = self._now()
         manifest = Manifest(
             provider=self.settings.name,
@@ -279,12 +283,14 @@ class Engine:
         self.store.flush()
         return manifest, signed
 
-    def _probe(self) -> ProbeResult:
+    def _probe(self, identity: ModelIdentity) -> ProbeResult:
         return probe(
             self.path,
             self.settings.runtime,
             progress=lambda done, total: self._progress("numerics probe", done, total),
             cache=self.settings.cache,
+            identity=identity,
+            adapters=self.settings.adapters,
         )
 
     @staticmethod

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from verifiable.errors import EngineError, PolicyError
+from verifiable.llama.lora import Adapter
 from verifiable.logits import MAX_K, Entries
 from verifiable.manifest import Runtime
-from verifier.calibration import Calibration, Sample, settings_of
+from verifier.calibration import Calibration, Sample, files_of, settings_of
 from verifier.eprocess import ALPHA, FEWEST, power
 from verifier.reexecute import Reexecutor, Worker
 from verifier.statistics import FLOOR, Distances, measure
@@ -141,6 +142,7 @@ def calibrate(
     deviations: Mapping[str, Path] | None = None,
     threads: int = 1,
     say: Say | None = None,
+    adapters: Sequence[Adapter] = (),
 ) -> Calibration:
     """Measure a calibration.
 
@@ -153,6 +155,7 @@ def calibrate(
         against: names of honest classes; all that differ from the replays where empty.
         deviations: further files, name -> path.
         say: told a stage, what is done of it, and its total.
+        adapters: LoRA adapters on top of the model; leaving them out then is a deviation too.
 
     Raises:
         PolicyError: too few conversations, no class of that name, or nothing to compare with here.
@@ -167,13 +170,15 @@ def calibrate(
     if against:
         honest = [item for item in honest if item.name in against]
     cheats = known_deviations(runtime, deviations or {})
+    if adapters:
+        cheats.append(Class("no-adapter", "the model without its adapters", runtime, model=Path(model)))
     total = len(honest) + len(cheats) + 2
     tell = say or (lambda stage, done, total: None)
-    with Worker(model, threads=threads) as worker:
+    with Worker(model, threads=threads, adapters=adapters) as worker:
         identity = worker.identity()
         build = worker.probe(runtime).build
         tell("conversations", 0, total)
-        talks = converse(worker, model, runtime, conversations, tokens, seed, threads)
+        talks = converse(worker, model, runtime, conversations, tokens, seed, threads, adapters)
         tell("replays", 1, total)
         own = replays(worker, runtime, talks)
         samples: list[Sample] = []
@@ -199,7 +204,7 @@ def calibrate(
             found=", ".join(item.name for item in honest),
         )
     made = Calibration(
-        tuple(file.sha256.hex() for file in identity.files),
+        files_of(identity),
         settings_of(runtime),
         build,
         k,
@@ -219,6 +224,7 @@ def converse(
     tokens: int,
     seed: bytes,
     threads: int = 1,
+    adapters: Sequence[Adapter] = (),
 ) -> list[Conversation]:
     """The model's answers to `count` questions; those without an answer of two tokens are left out."""
     n_ctx = min(runtime.n_ctx, 512 + tokens)
@@ -228,7 +234,7 @@ def converse(
         chat = True
     except PolicyError:
         chat = False  # no chat template
-    talks = generate(model, requests(count, seed, tokens, chat=chat), n_ctx, threads)
+    talks = generate(model, requests(count, seed, tokens, chat=chat), n_ctx, threads, adapters)
     return [talk for talk in talks if len(talk.answer) > 1]
 
 

@@ -22,6 +22,10 @@ def calibrate(
     manifest: Annotated[
         Path | None, typer.Option(help="The provider's manifest, for its settings; batch-invariant ones without.")
     ] = None,
+    lora: Annotated[
+        list[str] | None,
+        typer.Option(help="FILE[:SCALE]: your copy of a LoRA adapter that the provider names; may be repeated."),
+    ] = None,
     trust: Annotated[list[str] | None, typer.Option(help="The provider's public key, with --manifest.")] = None,
     against: Annotated[
         list[str] | None,
@@ -37,6 +41,7 @@ def calibrate(
     as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON.")] = False,
 ) -> int:
     """Measure how honest rounding looks from this machine, for audits where the numerics fingerprints differ."""
+    from verifiable.llama.lora import parse_adapters
     from verifier.calibrate import calibrate as measure
     from verifier.calibrate_show import facts, lines
 
@@ -59,6 +64,7 @@ def calibrate(
         deviations=dict(map(parse_deviation, deviation or [])),
         threads=threads,
         say=say,
+        adapters=parse_adapters(lora),
     )
     made.save(out)
     if as_json:

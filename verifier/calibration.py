@@ -68,7 +68,7 @@ class Calibration:
     """What was measured, on what.
 
     Args:
-        model: SHA-256 (hex) of each of the model's files.
+        model: SHA-256 (hex) of each of the model's files, and of its adapters with their scales (`files_of`).
         settings: the arithmetic settings (`SETTINGS`) that providers under this calibration state.
         build: the auditor's llama.cpp, as the numerics probe names it.
         k: entries of a record.
@@ -114,7 +114,7 @@ class Calibration:
     def check_fits(self, identity: ModelIdentity, manifest: Manifest, build: Sequence[str]) -> None:
         """Raise PolicyError unless this is a calibration for that model, those settings and this machine's build."""
         pairs = (
-            ("model", list(self.model), [file.sha256.hex() for file in identity.files]),
+            ("model", list(self.model), list(files_of(identity))),
             ("record's k", self.k, min(manifest.k, manifest.model.vocabulary)),
             ("settings", dict(self.settings), settings_of(manifest.runtime)),
             ("build", list(self.build), list(build)),
@@ -190,6 +190,12 @@ class Calibration:
                 "calibration", expected=f"honest classes of {FEWEST} conversations or more", found="fewer"
             )
         return made
+
+
+def files_of(identity: ModelIdentity) -> tuple[str, ...]:
+    """The SHA-256 (hex) of each file, and "SHA-256 × scale" of each adapter."""
+    adapters = [f"{file.sha256.hex()} × {file.scale!r}" for file in identity.adapters]
+    return (*(file.sha256.hex() for file in identity.files), *adapters)
 
 
 def settings_of(runtime: Runtime) -> dict[str, Any]:

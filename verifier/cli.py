@@ -73,6 +73,10 @@ def audit(
     target: Annotated[str, typer.Argument(help="The provider's URL, or a file: a receipt or evidence.")],
     model: Annotated[Path, typer.Option(help="Your own copy of the model: a GGUF file.")],
     trust: Trust,
+    lora: Annotated[
+        list[str] | None,
+        typer.Option(help="FILE[:SCALE]: your copy of a LoRA adapter that the manifest names; may be repeated."),
+    ] = None,
     provider: Annotated[str | None, typer.Option(help="The provider's URL, to audit a receipt.")] = None,
     auditor_key: Annotated[
         str | None,
@@ -109,11 +113,13 @@ def audit(
     save: Annotated[Path | None, typer.Option(help="Keep all evidence in this folder.")] = None,
 ) -> int:
     """Re-execute what a provider committed to, and compare every bit."""
+    from verifiable.llama.lora import parse_adapters
     from verifier import files, report, show
     from verifier.calibration import Calibration
     from verifier.plan import parse_time
     from verifier.run import Plan, carry_out
 
+    adapters = parse_adapters(lora)
     if not model.is_file():
         raise PolicyError("no such model file", found=model, hint="Name the GGUF file that the provider promises.")
     if fleet is not None:
@@ -121,7 +127,7 @@ def audit(
 
         keys = files.read_trust(trust)
         options = {"workers": workers, "threads": threads}
-        return audit_folder(fleet, Path(target), model, keys, **options, out=results, as_json=as_json)
+        return audit_folder(fleet, Path(target), model, keys, adapters, **options, out=results, as_json=as_json)
     plan = Plan(
         target=target,
         model=model,
@@ -143,6 +149,7 @@ def audit(
         budget=None if budget is None else parse_time(budget),
         beacon=None if beacon is None else read_beacon(beacon, chain, seed),
         merge_delay=parse_time(merge_delay, "--merge-delay"),
+        adapters=adapters,
     )
     outcome = carry_out(plan)
     if html is not None:

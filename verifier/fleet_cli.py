@@ -6,10 +6,12 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from verifiable.errors import PolicyError
 from verifiable.keys import PublicKey
+from verifiable.llama.lora import Adapter
 from verifiable.verdict import Status
 from verifier.fleet import read_jobs, run_fleet
 from verifier.fleet_ray import FromFiles, RayPool
@@ -23,6 +25,7 @@ def audit_folder(
     source: Path,
     model: Path,
     trust: Sequence[PublicKey],
+    adapters: Sequence[Adapter] = (),
     *,
     workers: int,
     threads: int,
@@ -49,7 +52,8 @@ def audit_folder(
     if fresh:
         results.add(fresh)
     sha = identify(model).files[0].sha256.hex()
-    make = FromFiles({sha: str(model.resolve())}, threads)
+    added = [replace(each, path=each.path.resolve()) for each in adapters]
+    make = FromFiles({sha: str(model.resolve())}, threads, added)
 
     def tell(done: int, total: int) -> None:
         print(f"\r{done:,} of {total:,} sessions", end="", file=sys.stderr, flush=True)

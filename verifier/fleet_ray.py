@@ -12,6 +12,7 @@ from typing import Any
 
 from verifiable.errors import PolicyError
 from verifiable.keys import PublicKey
+from verifiable.llama.lora import Adapter
 from verifier.fleet import Job, LostError, carry_out
 from verifier.reexecute import Reexecutor, Worker
 
@@ -20,16 +21,19 @@ Make = Callable[[str], Reexecutor]
 
 
 class FromFiles:
-    """Makes a `Worker` from a table of SHA-256 (hex) -> path; every machine of the fleet must have the files there."""
+    """Makes a `Worker` from a table of SHA-256 (hex) -> path, with the same adapters on each; every machine of the
+    fleet must have the files there.
+    """
 
-    def __init__(self, files: Mapping[str, str], threads: int = 1) -> None:
+    def __init__(self, files: Mapping[str, str], threads: int = 1, adapters: Sequence[Adapter] = ()) -> None:
         self._files = dict(files)
         self._threads = threads
+        self._adapters = tuple(adapters)
 
     def __call__(self, model: str) -> Reexecutor:
         # A model that nobody has: any file will do, since the audit then says that its hash is another.
         path = self._files.get(model) or next(iter(self._files.values()))
-        return Worker(path, threads=self._threads)
+        return Worker(path, threads=self._threads, adapters=self._adapters)
 
 
 class AuditorProcess:

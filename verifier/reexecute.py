@@ -22,6 +22,7 @@ from typing import IO, Any, Protocol
 from verifiable import encoding
 from verifiable.encoding import Value
 from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError, VerificationError
+from verifiable.llama.lora import Adapter, adapters_to_cbor
 from verifiable.logits import Entries
 from verifiable.manifest import ModelIdentity, Runtime
 from verifiable.request import Request
@@ -125,6 +126,7 @@ class Worker:
         cache: folder in which probe results are kept; "" is the user's own, None to probe anew each time.
         progress: told how far hashing, probing, loading and evaluation are.
         stall: seconds without any sign after which the process is given up.
+        adapters: LoRA adapters on top of the model.
 
     Raises:
         ModuleNotFoundError: the extra `llama` is not installed.
@@ -138,10 +140,12 @@ class Worker:
         cache: str | PathLike[str] | None = "",
         progress: Progress | None = None,
         stall: float = STALL,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         if find_spec("llama_cpp") is None:
             raise ModuleNotFoundError("llama-cpp-python is not installed", name="llama_cpp")
         self.path = os.path.abspath(fspath(model))
+        self._adapters = adapters_to_cbor(adapters)
         self.progress = progress
         self._threads = threads
         self._cache = os.path.abspath(fspath(cache)) if cache else None if cache is None else ""
@@ -156,7 +160,7 @@ class Worker:
     def identity(self) -> ModelIdentity:
         """As in `Reexecutor`; read once."""
         if self._identity is None:
-            self._identity = ModelIdentity.from_cbor(self._call("identify", self.path))
+            self._identity = ModelIdentity.from_cbor(self._call("identify", self.path, self._adapters))
         return self._identity
 
     def probe(self, runtime: Runtime) -> Probed:
@@ -165,7 +169,7 @@ class Worker:
         key = encoding.encode(settings)
         if key not in self._probed:
             self._use(runtime.tiled)
-            items = encoding.array(self._call("probe", self.path, settings, self._cache), 3, "probe result")
+            items = encoding.array(self._call("probe", self.path, self._adapters, settings, self._cache), 3, "probe")
             build = tuple(encoding.text(part, "build", 8192) for part in encoding.array(items[2], None, "build"))
             self._probed[key] = Probed(
                 encoding.boolean(items[0], "invariant"), encoding.bytes_(items[1], "fingerprint", 32), build
@@ -174,7 +178,8 @@ class Worker:
 
     def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
         self._use(runtime.tiled)
-        items = encoding.array(self._call("load", self.path, self._settings(runtime, kv_type)), 2, "model facts")
+        settings = self._settings(runtime, kv_type)
+        items = encoding.array(self._call("load", self.path, self._adapters, settings), 2, "model facts")
         return encoding.uint(items[0], "vocabulary"), frozenset(_unpack(encoding.bytes_(items[1], "end tokens")))
 
     def prompt_ids(self, request: Request, opened: int | None = None) -> list[int]:

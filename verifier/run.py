@@ -19,6 +19,7 @@ from verifiable.errors import PolicyError, VerifiableError
 from verifiable.evidence import Evidence
 from verifiable.fraud import MERGE_DELAY
 from verifiable.keys import PublicKey
+from verifiable.llama.lora import Adapter
 from verifiable.receipt import Receipt
 from verifiable.verdict import Verdict
 from verifier.beacon import FileBeacon
@@ -62,6 +63,7 @@ class Plan:
     budget: float | None = None
     beacon: FileBeacon | None = None
     merge_delay: float = MERGE_DELAY / 1000
+    adapters: tuple[Adapter, ...] = ()
 
     @property
     def is_url(self) -> bool:
@@ -77,6 +79,8 @@ class Plan:
     def command(self, seed: bytes | None) -> str:
         """The command that repeats the audit; an auditor's key is not written into it."""
         words = ["verifiable", "audit", self.target, "--model", str(self.model)]
+        for adapter in self.adapters:
+            words += ["--lora", str(adapter)]
         for name in self.trust_names:
             words += ["--trust", name]
         if self.provider is not None:
@@ -100,7 +104,7 @@ def carry_out(plan: Plan) -> Outcome:
     target = None if plan.is_url else read_target(Path(plan.target))
     with ExitStack() as stack:
         bars = stack.enter_context(Bars()) if sys.stderr.isatty() else None
-        worker = stack.enter_context(Worker(plan.model, threads=plan.threads, progress=bars))
+        worker = stack.enter_context(Worker(plan.model, threads=plan.threads, progress=bars, adapters=plan.adapters))
         auditor = Auditor(worker, plan.trust, plan.folder, plan.keep_all, calibration=plan.calibration)
         auditor.delay = round(1000 * plan.merge_delay)
         if plan.state is not None:

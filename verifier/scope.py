@@ -60,6 +60,7 @@ def describe(
         "model": {
             "file": manifest.model.files[0].name,
             "sha256": manifest.model.files[0].sha256.hex(),
+            "adapters": [[file.name, file.sha256.hex(), file.scale] for file in manifest.model.adapters],
             "architecture": manifest.model.architecture,
             "parameters": manifest.model.parameters,
         },

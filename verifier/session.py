@@ -15,7 +15,8 @@ from verifiable.checks import OpenedSession, OpenedTurn, check_evidence, check_r
 from verifiable.errors import PolicyError, VerifiableError, VerificationError
 from verifiable.evidence import Evidence, Kind
 from verifiable.keys import PublicKey
-from verifiable.manifest import RAW_LOGITS, Manifest, ModelIdentity
+from verifiable.llama.lora import Adapter
+from verifiable.manifest import RAW_LOGITS, AdapterFile, Manifest, ModelIdentity
 from verifiable.receipt import Receipt
 from verifiable.verdict import Check, Status, Verdict
 from verifier.calibration import Calibration
@@ -44,6 +45,7 @@ def audit(
     calibration: Calibration | None = None,
     progress: Progress | None = None,
     threads: int = 1,
+    adapters: Sequence[Adapter] = (),
 ) -> Verdict:
     """Re-execute a session's opened turns and compare every bit with what the provider committed to.
 
@@ -55,7 +57,7 @@ def audit(
         text: the answer as the client has it, to the receipt's turn or, without a receipt, to the last turn opened.
         fetch_full: asks for all records after a difference was found, so that the verdict can name the first.
         calibration: for the tolerant comparison, where the bits of this machine are not the provider's.
-        progress, threads: for the worker, when `model` is a path.
+        progress, threads, adapters: for the worker, when `model` is a path.
 
     Raises:
         PolicyError: no key to trust.
@@ -65,7 +67,7 @@ def audit(
         raise PolicyError("no key to trust", hint="Get the provider's public key by a way that you trust.")
     with ExitStack() as stack:
         if isinstance(model, (str, PathLike)):
-            model = stack.enter_context(Worker(model, threads=threads, progress=progress))
+            model = stack.enter_context(Worker(model, threads=threads, progress=progress, adapters=adapters))
         return _Audit(model, tuple(trust), receipt, text, fetch_full, calibration).run(evidence)
 
 
@@ -165,7 +167,8 @@ class _Audit:
         identity = self.worker.identity()
         fault = _compare_models(manifest.model, identity)
         if fault is None:
-            self._passed(f"{identity.files[0].name} has the committed hash, tokenizer and template")
+            added = "".join(f", with {file.name} × {file.scale:g}" for file in identity.adapters)
+            self._passed(f"{identity.files[0].name}{added} has the committed hash, tokenizer and template")
         return fault
 
     def _check_words(self, session: OpenedSession) -> Fault | None:
@@ -340,6 +343,9 @@ def _compare_models(committed: ModelIdentity, mine: ModelIdentity) -> Fault | No
             found=f"{mine.files[0].name}, sha256 {mine.files[0].sha256.hex()}",
             hint="Nothing is proven by this. Fetch the file with the committed hash, or ask why another was named.",
         )
+    fault = _compare_adapters(committed.adapters, mine.adapters)
+    if fault is not None:
+        return fault
     for name in ("vocabulary", "tokenizer_digest", "template_digest"):
         theirs, here = getattr(committed, name), getattr(mine, name)
         if theirs != here:
@@ -351,3 +357,21 @@ def _compare_models(committed: ModelIdentity, mine: ModelIdentity) -> Fault | No
                 hint="The manifest contradicts its own model file.",
             )
     return None
+
+
+def _compare_adapters(committed: tuple[AdapterFile, ...], mine: tuple[AdapterFile, ...]) -> Fault | None:
+    wanted = [(file.sha256, file.size, file.scale) for file in committed]
+    if wanted == [(file.sha256, file.size, file.scale) for file in mine]:
+        return None
+    options = " ".join(f"--lora {file.name}:{file.scale!r}" for file in committed)
+    return Fault(
+        "model-differs",
+        "your adapters are not those that the provider committed to",
+        expected=_adapters(committed),
+        found=_adapters(mine),
+        hint="Nothing is proven by this. Audit with " + (f"{options}, in that order." if options else "no --lora."),
+    )
+
+
+def _adapters(files: tuple[AdapterFile, ...]) -> str:
+    return ", then ".join(f"{file.name} × {file.scale!r}, sha256 {file.sha256.hex()}" for file in files) or "no adapter"

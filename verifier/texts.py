@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from verifiable import encoding
 from verifiable.encoding import Value
 from verifiable.errors import EngineError, VerificationError
+from verifiable.llama.lora import Adapter, adapters_from_cbor, adapters_to_cbor
 from verifiable.request import CHAT, COMPLETION, Request, parse_body
 from verifier import pipe
 from verifier.pipe import ClosedError, Reader, StalledError
@@ -89,7 +90,13 @@ def requests(count: int, seed: bytes, tokens: int, temperature: float = 0.8, cha
     return found
 
 
-def generate(model: str | PathLike[str], wanted: Sequence[Request], n_ctx: int, threads: int = 1) -> list[Conversation]:
+def generate(
+    model: str | PathLike[str],
+    wanted: Sequence[Request],
+    n_ctx: int,
+    threads: int = 1,
+    adapters: Sequence[Adapter] = (),
+) -> list[Conversation]:
     """The answers of the auditor's own model under batch-invariant settings, in the order of `wanted`.
 
     Raises:
@@ -98,6 +105,7 @@ def generate(model: str | PathLike[str], wanted: Sequence[Request], n_ctx: int, 
     """
     command: list[Value] = [os.path.abspath(fspath(model)), n_ctx, threads]
     command.append([item.canonical for item in wanted])
+    command.append(adapters_to_cbor(adapters))
     root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
@@ -153,7 +161,8 @@ def _serve(command: list[Value], send: Sender) -> None:
     canonical = [encoding.bytes_(item, "request") for item in encoding.array(command[3], None, "requests")]
     settings = RuntimeSettings(n_ctx=n_ctx, n_seq_max=AT_ONCE, n_threads=threads)
     load_library(settings.tiled, passive=threads == 1)
-    with Model.load(path, settings.repack, settings.n_gpu_layers) as model:
+    adapters = adapters_from_cbor(command[4])
+    with Model.load(path, settings.repack, settings.n_gpu_layers, adapters=adapters) as model:
         for at in range(0, len(canonical), AT_ONCE):
             group = [parse_canonical(item) for item in canonical[at : at + AT_ONCE]]
             for answer in _answers(model, settings, group):

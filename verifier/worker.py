@@ -21,6 +21,7 @@ from verifiable.llama.gguf import inspect
 from verifiable.llama.grammar import Grammar, to_gbnf
 from verifiable.llama.identity import identify
 from verifiable.llama.library import load_library
+from verifiable.llama.lora import adapters_from_cbor
 from verifiable.llama.model import Model
 from verifiable.llama.probe import probe
 from verifiable.llama.prompt import prompt_ids
@@ -77,22 +78,23 @@ class Session:
         method: Callable[..., Value] = getattr(self, f"do_{name}")
         return method(*command[1:])
 
-    def do_identify(self, path: str) -> Value:
-        self._identity = identify(path, self._progress("hashing"))
+    def do_identify(self, path: str, adapters: Value) -> Value:
+        self._identity = identify(path, self._progress("hashing"), adapters_from_cbor(adapters))
         return self._identity.to_cbor()
 
-    def do_probe(self, path: str, settings: Value, cache: str | None) -> Value:
-        """Run the numerics probe. `do_identify` has read the same file before."""
+    def do_probe(self, path: str, adapters: Value, settings: Value, cache: str | None) -> Value:
+        """Run the numerics probe. `do_identify` has read the same files before."""
         chosen = settings_from_cbor(settings)
-        model = self._load(path, chosen)
+        model = self._load(path, adapters, chosen)
         folder = probe_cache.default_folder() if cache == "" else cache
-        result = probe(path, chosen, self._progress("probing"), folder, model=model, identity=self._identity)
+        progress = self._progress("probing")
+        result = probe(path, chosen, progress, folder, model=model, identity=self._identity, adapters=model.adapters)
         return [result.invariant, result.fingerprint, list(result.build)]
 
-    def do_load(self, path: str, settings: Value) -> Value:
+    def do_load(self, path: str, adapters: Value, settings: Value) -> Value:
         """Make sure that the model is loaded and the context has these settings."""
         chosen = settings_from_cbor(settings)
-        model = self._load(path, chosen)
+        model = self._load(path, adapters, chosen)
         if self._context is None or self._context.settings != chosen:
             if self._context is not None:
                 self._context.close()
@@ -140,15 +142,17 @@ class Session:
             at = end
         return None
 
-    def _load(self, path: str, settings: RuntimeSettings) -> Model:
+    def _load(self, path: str, adapters: Value, settings: RuntimeSettings) -> Model:
         load_library(settings.tiled, passive=settings.n_threads == 1)
         wanted = (settings.repack, settings.n_gpu_layers)
+        added = adapters_from_cbor(adapters)
         model = self._model
-        if model is None or path != self._path or (model.repack, model.n_gpu_layers) != wanted:
+        same = model is not None and (model.repack, model.n_gpu_layers, model.adapters) == (*wanted, added)
+        if model is None or path != self._path or not same:
             if model is not None:
                 model.close()  # closes its context first
             self._model = self._context = None
-            model = Model.load(path, *wanted, progress=self._progress("loading"))
+            model = Model.load(path, *wanted, progress=self._progress("loading"), adapters=added)
             self._model, self._path = model, path
         return model
 

@@ -55,6 +55,7 @@ def served(provider: Provider) -> dict[str, Any]:
         "provider": manifest.provider,
         "model": provider.model_name,
         "files": [(file.name, f"{file.size:,}", file.sha256.hex()) for file in manifest.model.files],
+        "adapters": [(f"{file.name} × {file.scale:g}", file.sha256.hex()) for file in manifest.model.adapters],
         "architecture": manifest.model.architecture,
         "parameters": f"{manifest.model.parameters:,}",
         "context": f"{runtime.n_ctx:,}",

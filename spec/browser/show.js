@@ -72,9 +72,10 @@ function stepsOf(steps) {
 
 function factsOf({ session, turn }) {
   const { manifest, head, opened, key, closed } = session;
-  const file = manifest.files.map(({ name, sha256: digest, size }) =>
-    element("div", "", foreign(name), ` (${size.toLocaleString("en")} bytes) sha256 `, hash(digest)),
-  );
+  const file = [...manifest.files, ...manifest.adapters].map(({ name, sha256: digest, size, scale }) => {
+    const added = scale === undefined ? "" : `adapter × ${scale}: `;
+    return element("div", "", added, foreign(name), ` (${size.toLocaleString("en")} bytes) sha256 `, hash(digest));
+  });
   const facts = element("section", "", element("h2", "", "What was signed"));
   facts.append(
     definitions([

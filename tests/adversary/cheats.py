@@ -11,6 +11,7 @@ from engine.engine import Engine
 from engine.generation import Generation, Sink
 from fixtures.quantise import variant
 from verifiable.llama.context import Batch, Context
+from verifiable.llama.lora import Adapter
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.logits import Ranked, TopK
@@ -125,6 +126,30 @@ class ForgedText(Engine):
     def close(self, grace: float = 0.0) -> None:
         super().close(grace)
         self._cheap.close()
+
+
+class MissingAdapter(Engine):
+    """Declares an adapter and serves the model without it."""
+
+    def _load(self) -> Model:
+        return Model.load(self.path)
+
+
+class UndeclaredAdapter(Engine):
+    """Serves with an adapter that the manifest does not name."""
+
+    adapter: Adapter
+
+    def _load(self) -> Model:
+        return Model.load(self.path, adapters=(self.adapter,))
+
+
+class ScaledAdapter(Engine):
+    """Serves with the declared adapter at nearly its scale."""
+
+    def _load(self) -> Model:
+        adapters = [replace(adapter, scale=0.99 * adapter.scale) for adapter in self.settings.adapters]
+        return Model.load(self.path, adapters=adapters)
 
 
 @dataclass(frozen=True, slots=True)

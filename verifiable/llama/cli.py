@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from verifiable.errors import PolicyError
 from verifiable.llama.identity import identify
 from verifiable.llama.library import load_library
+from verifiable.llama.lora import parse_adapters
 from verifiable.llama.probe import ProbeResult, ScheduleResult
 from verifiable.llama.probe import probe as run_probe
 from verifiable.llama.probe_cache import default_folder
@@ -32,6 +33,9 @@ def probe(
     repack: Annotated[bool, typer.Option("--repack", help="Let llama.cpp rearrange the weights at load.")] = False,
     tiled: Annotated[bool, typer.Option("--tiled", help="Allow the tiled K-quant product.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=512, help="Threads that do the work.")] = 1,
+    lora: Annotated[
+        list[str] | None, typer.Option(help="FILE[:SCALE]: a LoRA adapter on top of the model; may be repeated.")
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure, whatever was measured before, and keep nothing.")
     ] = False,
@@ -57,9 +61,11 @@ def probe(
         transient=True,
         disable=not errors.is_terminal,
     ) as bars:
-        identity = identify(model, _bar(bars, f"Hashing {model.name}"))
+        adapters = parse_adapters(lora)
+        identity = identify(model, _bar(bars, f"Hashing {model.name}"), adapters)
         cache = None if fresh else default_folder()
-        result = run_probe(model, settings, _bar(bars, "Numerics probe"), cache, identity=identity)
+        bar = _bar(bars, "Numerics probe")
+        result = run_probe(model, settings, bar, cache, identity=identity, adapters=adapters)
     print(_as_json(result, identity, settings) if as_json else _as_text(result, identity, settings))
     return 0 if result.invariant else EXIT_NOT_INVARIANT
 
@@ -78,6 +84,9 @@ def _as_json(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSett
         "invariant": result.invariant,
         "fingerprint": result.fingerprint.hex(),
         "files": [{"name": f.name, "sha256": f.sha256.hex(), "size": f.size} for f in identity.files],
+        "adapters": [
+            {"name": f.name, "sha256": f.sha256.hex(), "size": f.size, "scale": f.scale} for f in identity.adapters
+        ],
         "architecture": identity.architecture,
         "settings": as_dict(settings),
         "build": result.build._asdict(),
@@ -108,6 +117,7 @@ def _as_text(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSett
     on = [name for name in ("repack", "tiled", "kv_unified") if getattr(settings, name)]
     lines = [
         f"Model        {identity.files[0].name}  (sha256 {identity.files[0].sha256.hex()[:16]}…)",
+        *[f"Adapter      {f.name} × {f.scale:g}  (sha256 {f.sha256.hex()[:16]}…)" for f in identity.adapters],
         f"Settings     KV {settings.type_k}, {'with ' + ', '.join(on) if on else 'no repack, not tiled'}",
         f"Build        {result.build.build}; {result.build.bindings}",
         f"Fingerprint  {result.fingerprint.hex()}",

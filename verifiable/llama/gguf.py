@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from types import MappingProxyType
 from typing import BinaryIO, Final, NoReturn
 
 from verifiable.errors import EngineError
+from verifiable.llama.gguf_adapter import check_adapter
 from verifiable.llama.gguf_checks import TOKENS, check, unusable
 from verifiable.llama.gguf_types import (
     ARRAY,
@@ -44,7 +45,10 @@ from verifiable.llama.gguf_types import (
     Value,
 )
 
-__all__ = ["BLOCKS", "ArrayPlace", "Field", "GGUFInfo", "TensorInfo", "Value", "inspect"]
+__all__ = ["BLOCKS", "ArrayPlace", "Field", "GGUFInfo", "TensorInfo", "Value", "inspect", "inspect_adapter"]
+
+Rules = Callable[[GGUFInfo, list[bytes], str], None]
+"""Checks a sound file further, given its description, its vocabulary and its name; raises MalformedError."""
 
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
@@ -194,6 +198,15 @@ def inspect(path: str | PathLike[str], arrays: bool = False) -> GGUFInfo:
         MalformedError: the file is not a well-formed GGUF file, or llama.cpp would crash on it.
         EngineError: it cannot be read.
     """
+    return _inspect(path, arrays, check)
+
+
+def inspect_adapter(path: str | PathLike[str]) -> GGUFInfo:
+    """The same for the file of a LoRA adapter, which has other metadata and tensors in pairs."""
+    return _inspect(path, False, lambda info, tokens, name: check_adapter(info, name))
+
+
+def _inspect(path: str | PathLike[str], arrays: bool, rules: Rules) -> GGUFInfo:
     name = fspath(path)
     try:
         status = os.stat(path)
@@ -202,7 +215,7 @@ def inspect(path: str | PathLike[str], arrays: bool = False) -> GGUFInfo:
         with open(path, "rb") as file:
             reader = Reader(file, status.st_size, name)
             info = _read(reader, arrays)
-            check(info, reader.tokens, name)
+            rules(info, reader.tokens, name)
             return info
     except OSError as error:
         raise EngineError(f"cannot read {name}", found=error.strerror or error) from error

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from verifiable.errors import EngineError
+from verifiable.identity import AdapterFile, ModelFile, ModelIdentity
 from verifiable.llama.gguf import GGUFInfo
 from verifiable.llama.gguf_checks import TOKENS, unusable
 from verifiable.llama.gguf_parts import inspect_parts
 from verifiable.llama.gguf_types import STRING, U32
-from verifiable.manifest import ModelFile, ModelIdentity
+from verifiable.llama.lora import Adapter, inspect_adapters
 
 Progress = Callable[[int, int], None]
 """Called with what is done and the total, in the same unit."""
@@ -27,8 +28,10 @@ _UNKNOWN_TYPE: Final = 1024  # LLAMA_FTYPE_GUESSED in llama.h: the file does not
 _CHUNK: Final = 4 * 1024 * 1024
 
 
-def identify(path: str | PathLike[str], progress: Progress | None = None) -> ModelIdentity:
-    """Read a model's files whole and describe them.
+def identify(
+    path: str | PathLike[str], progress: Progress | None = None, adapters: Sequence[Adapter] = ()
+) -> ModelIdentity:
+    """Read a model's files whole, and those of its adapters, and describe them.
 
     The tokenizer digest is SHA-256 over the raw GGUF entries (key, type, value) whose key starts with "tokenizer.",
     chat templates left out, in the order of their keys. The template digest is SHA-256 of the template's UTF-8 bytes,
@@ -37,25 +40,34 @@ def identify(path: str | PathLike[str], progress: Progress | None = None) -> Mod
     Args:
         path: the file, or the first of its parts.
         progress: called with bytes hashed and bytes in total.
+        adapters: LoRA adapters on top of it.
 
     Raises:
-        MalformedError: a file is not a well-formed GGUF file.
+        MalformedError: a file is not a well-formed GGUF file, or an adapter is not one for this model.
         EngineError: a file cannot be read, or changes while it is read.
+        PolicyError: the adapters can't be used together.
     """
     parts = inspect_parts(path)
     first, info = parts[0]
+    added = inspect_adapters(adapters, [part for _, part in parts])
+    paths = [each.path for each in adapters]
+    files = _hash_files([*parts, *zip(paths, added, strict=True)], progress)
     template = info.metadata.get(TEMPLATE, "")
     if not isinstance(template, str):
         raise unusable(str(first), f"{TEMPLATE} has the wrong type", "string")
     architecture = info.metadata["general.architecture"]
     return ModelIdentity(
-        files=_hash_files(parts, progress),
+        files=files[: len(parts)],
         architecture=str(architecture),
         file_type=_file_type(info),
         parameters=sum(tensor.elements for _, part in parts for tensor in part.tensors),
         vocabulary=_vocabulary(info, str(architecture)),
         tokenizer_digest=_tokenizer_digest(first, info),
         template_digest=hashlib.sha256(template.encode("utf-8")).digest(),
+        adapters=tuple(
+            AdapterFile(file.name, file.sha256, file.size, adapter.scale)
+            for file, adapter in zip(files[len(parts) :], adapters, strict=True)
+        ),
     )
 
 

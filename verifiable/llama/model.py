@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fsencode, fspath
 from types import MappingProxyType, ModuleType, TracebackType
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import library
 from verifiable.llama.gguf_parts import inspect_parts
+from verifiable.llama.lora import Adapter, inspect_adapters
 
 Progress = Callable[[int, int], None]
 """Called with what is done and the total, in the same unit, both counting up."""
@@ -48,12 +49,15 @@ class Model:
             attribute control or unknown, and all of `eog`.
         control_attributes: the same tokens, id -> `enum llama_token_attr` bits.
         whole_words: text -> id of user-defined tokens, which the tokenizer reads as a whole in any text.
+        adapters: the LoRA adapters that every context of this model has.
     """
 
     def __init__(self, pointer: int, module: ModuleType, repack: bool, n_gpu_layers: int) -> None:
         self._lib: Any = module
         self._pointer: int | None = pointer
         self._contexts: set[int] = set()
+        self.adapters: tuple[Adapter, ...] = ()
+        self._loras: list[Any] = []  # pointers; freed with the model
         self._pieces: dict[int, bytes] = {}
         self.repack = repack
         self.n_gpu_layers = n_gpu_layers
@@ -109,6 +113,7 @@ class Model:
         repack: bool = False,
         n_gpu_layers: int = 0,
         progress: Progress | None = None,
+        adapters: Sequence[Adapter] = (),
     ) -> Model:
         """Validate and load a GGUF file (the first of its parts when it is split).
 
@@ -117,12 +122,14 @@ class Model:
             repack: let llama.cpp rearrange weights (`RuntimeSettings.repack`).
             n_gpu_layers: layers given to a GPU, -1 for all.
             progress: called with (done, 1000) while weights are read.
+            adapters: LoRA adapters, for every context of the model.
 
         Raises:
-            MalformedError: the file is not a well-formed GGUF model.
+            MalformedError: the file is not a well-formed GGUF model, or an adapter is not one for it.
             EngineError: it cannot be read or llama.cpp refuses it.
+            PolicyError: the adapters can't be used together.
         """
-        inspect_parts(path)
+        inspect_adapters(adapters, [part for _, part in inspect_parts(path)])
         module = library.library()
         lib: Any = module
         params = lib.llama_model_default_params()
@@ -142,7 +149,23 @@ class Model:
         pointer = lib.llama_model_load_from_file(fsencode(path), params)
         if not pointer:
             raise EngineError(f"llama.cpp refuses the model {fspath(path)}", hint=library.last_log())
-        return cls(pointer, module, repack, n_gpu_layers)
+        model = cls(pointer, module, repack, n_gpu_layers)
+        try:
+            for adapter in adapters:
+                model._add(adapter)
+        except BaseException:
+            model.close()
+            raise
+        return model
+
+    def _add(self, adapter: Adapter) -> None:
+        """Load an adapter. llama.cpp sizes a context by what is loaded, so none may have been made yet."""
+        library.forget_log()
+        pointer = self._lib.llama_adapter_lora_init(self.pointer, fsencode(adapter.path))
+        if not pointer:
+            raise EngineError(f"llama.cpp refuses the adapter {adapter.path}", hint=library.last_log())
+        self._loras.append(pointer)
+        self.adapters = (*self.adapters, adapter)
 
     @property
     def pointer(self) -> int:
@@ -265,13 +288,18 @@ class Model:
         self._lib.llama_model_free(pointer)
 
     def new_context(self, params: Any) -> int:
-        """A `llama_context` with *params*, for `Context` alone. The model owns it, so that the order of freeing is
-        right even where Python collects both at once, in any order."""
+        """A `llama_context` with *params* and all adapters, for `Context` alone. The model owns it, so that the order
+        of freeing is right even where Python collects both at once, in any order."""
         library.forget_log()
         pointer: int | None = self._lib.llama_init_from_model(self.pointer, params)
         if not pointer:
             raise EngineError("llama.cpp cannot make a context with these settings", hint=library.last_log())
         self._contexts.add(pointer)
+        if self.adapters:
+            count = len(self.adapters)
+            scales = (ctypes.c_float * count)(*[adapter.scale for adapter in self.adapters])
+            loras = (self._lib.llama_adapter_lora_p_ctypes * count)(*self._loras)
+            self._lib.llama_set_adapters_lora(pointer, loras, count, scales)
         return pointer
 
     def free_context(self, context: int) -> None:

@@ -26,6 +26,7 @@ from verifiable.errors import EngineError
 from verifiable.llama import library, probe_cache, probe_plan
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.identity import identify
+from verifiable.llama.lora import Adapter
 from verifiable.llama.model import Model
 from verifiable.llama.probe_plan import Schedule, Step, probe_tokens
 from verifiable.llama.probe_result import ProbeResult, ScheduleResult
@@ -49,6 +50,7 @@ def probe(
     *,
     model: Model | None = None,
     identity: ModelIdentity | None = None,
+    adapters: Sequence[Adapter] = (),
 ) -> ProbeResult:
     """Measure whether *settings* are batch-invariant for this file on this machine.
 
@@ -60,8 +62,9 @@ def probe(
         progress: called with rows computed and rows in total.
         cache: folder in which results are kept, by file hashes, build, machine and settings. A damaged entry, or a
             folder that cannot be written, is as good as none.
-        model: the loaded model, when there is one already.
-        identity: what `identify` said about the file, when that is known already.
+        model: the loaded model with its adapters, when there is one already.
+        identity: what `identify` said about the files, when that is known already.
+        adapters: LoRA adapters on top of the file.
 
     Raises:
         MalformedError: the file is not a well-formed model.
@@ -70,14 +73,14 @@ def probe(
     library.load_library(settings.tiled, passive=settings.n_threads == 1)
     key = None
     if cache is not None:
-        key = probe_cache.key(identity or identify(path), settings, probe_plan.SEED)
+        key = probe_cache.key(identity or identify(path, adapters=adapters), settings, probe_plan.SEED)
         known = probe_cache.load(cache, key)
         if known is not None:
             return known
     if model is not None:
         result = _measure(model, settings, progress)
     else:
-        with Model.load(path, settings.repack, settings.n_gpu_layers) as loaded:
+        with Model.load(path, settings.repack, settings.n_gpu_layers, adapters=adapters) as loaded:
             result = _measure(loaded, settings, progress)
     if cache is not None and key is not None:
         probe_cache.save(cache, key, result)

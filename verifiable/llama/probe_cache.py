@@ -37,6 +37,7 @@ def key(identity: ModelIdentity, settings: RuntimeSettings, seed: bytes) -> dict
         "format": FORMAT,
         "probe": seed.decode("ascii"),
         "files": [[file.sha256.hex(), file.size] for file in identity.files],
+        "adapters": [[file.sha256.hex(), file.size, file.scale] for file in identity.adapters],
         "build": list(library.build_info()),
         "libraries": library.digest().hex(),
         # Functions such as expf() come from the C library, which picks them by processor.
