@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.cache.prefix import Kept
 from engine.cache.prefix import choose as choose_slot
@@ -71,8 +71,7 @@ class IdleWork(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """One slot's rows in a step: `tokens` from position `start`. An answer wants the logits of all of them, a prompt
     those of its last token (`wanted` 1), or none while more of it is to come.
     """
@@ -204,9 +203,10 @@ class Scheduler:
     def _step(self) -> None:
         began, cpu = time.perf_counter(), time.thread_time()
         self._decode_cpu = 0.0
-        with self._wake:
-            self._sweep()
-        self._admit()
+        if self._waiting:
+            with self._wake:
+                self._sweep()
+            self._admit()
         for slot in self._active():
             if slot.generation is not None and self._gone(slot.generation):
                 slot.cancel()
@@ -262,8 +262,8 @@ class Scheduler:
 
     def _schedule(self) -> list[_Part]:
         active = self._active()
-        answering = [slot for slot in active if not slot.prefilling]
         reading = [slot for slot in active if slot.prefilling]
+        answering = [slot for slot in active if slot not in reading] if reading else active
         most = min(self._settings.draft_limit, self._batch.capacity // max(len(active), 1) - 1)
         drafters = [slot.odds for slot in answering if slot.drafter is not None]
         limit = self._policy.limit(drafters, most) if drafters and not reading else 0
@@ -331,13 +331,16 @@ class Scheduler:
             self.counters.tokens += len(slot.ids) - before
         # Only now may the memory be touched: cutting a sequence back would invalidate the rows still to be read.
         for part in parts:
-            self._settle(part.slot)
+            self._settle(part)
         return seconds
 
-    def _settle(self, slot: Slot) -> None:
+    def _settle(self, part: _Part) -> None:
         """Bring a sequence's memory in line with what was emitted: without the drafts that did not come true."""
+        slot = part.slot
         if slot.generation is None:
             self._leave(slot)
+            return
+        if slot.evaluated == part.start + len(part.tokens):
             return
         try:
             self._context.remove(slot.seq, slot.evaluated)

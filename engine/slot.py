@@ -125,36 +125,37 @@ class Slot:
         Returns the finish reason when the turn is over. Afterwards the memory holds `evaluated` ids of this sequence
         that count; rows past that were drafts that did not come true.
         """
-        generation, draft = self._running, self.draft
-        self.recorder.drafted(len(draft))
+        generation, draft, ids, recorder = self._running, self.draft, self.ids, self.recorder
+        if draft:
+            recorder.drafted(len(draft))
         finish: Finish | None = None
         text = ""
-        first, right_ones = len(self.ids), 0
+        first, right_ones, end = len(ids), 0, len(generation.prompt) + generation.params.max_tokens
         for index, row in enumerate(rows):
             entries, ranked = self._record(row)
-            token = self._choose(ranked, generation.params, generation.key, len(self.ids))
+            token = self._choose(ranked, generation.params, generation.key, len(ids))
             right = index < len(draft) and token == draft[index]
             source = _source(index, len(draft), right)
-            self.recorder.token(token, source, index == 0, entries)
+            recorder.token(token, source, index == 0, entries)
             if self._processor is not None:
                 self._processor.accept(token)
             right_ones += right
-            self.ids.append(token)
+            ids.append(token)
             piece = self._piece(token)
             text += self._text.feed(piece)
             self._emitted.append(self._info(token, piece, source, entries, row))
             if token in self._eog or self._text.stopped:
                 finish = Finish.STOP
-            elif self.completion >= generation.params.max_tokens:
+            elif len(ids) >= end:
                 finish = Finish.LENGTH
             if finish is not None or not right:
                 break
-        self.recorder.step()
-        self._score(len(draft), right_ones, self.ids[first])
-        self.evaluated = len(self.ids) - 1
+        recorder.step()
+        self._score(len(draft), right_ones, ids[first])
+        self.evaluated = len(ids) - 1
         self.draft = []
         if self.drafter is not None:
-            self.drafter.extend(self.ids[first:])
+            self.drafter.extend(ids[first:])
         if finish is None:
             self._emit(text)
         else:

@@ -82,6 +82,20 @@ def _head(major: int, n: int) -> bytes:
     return ((major | 27) << 64 | n).to_bytes(9, "big")
 
 
+def encode_uint(n: int) -> bytes:
+    """An unsigned integer, as `encode` writes it."""
+    if 0 <= n < 24:
+        return _UINTS[n]
+    if 0 <= n <= _MAX:
+        return _head(_UINT, n)
+    raise MalformedError("CBOR integer out of range", expected="0 to 2^64-1", found=n)
+
+
+def encode_bytes(data: bytes) -> bytes:
+    """A byte string, as `encode` writes it."""
+    return _head(_BYTES, len(data)) + data
+
+
 def _float(value: float) -> bytes:
     """The shortest of half, single and double precision that holds the value exactly."""
     if math.isnan(value):

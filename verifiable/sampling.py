@@ -25,6 +25,9 @@ MAX_BIASES = 1024
 SLACK = 1e-9
 """Comparisons of computed float64 values allow this much, since logarithms differ in the last bits between machines."""
 
+_UINT32, _UINT64, _FOUR_BYTES = np.dtype(">u4"), np.dtype(">u8"), np.dtype("V4")
+_DROPPED = np.uint64(12)
+
 _KEY_TAG = b"verifiable-inference/v1/sampling-key\n"
 
 
@@ -168,11 +171,9 @@ def gumbel(key: bytes, position: int, ids: npt.NDArray[np.uint32]) -> npt.NDArra
     u = (top 52 bits of SHA-256(key ‖ position ‖ id), numbers as u32 big-endian, + 1/2) / 2^52, and G = -ln(-ln(u)).
     With one bit more the sum would no longer fit a float64, and u could round to 1.
     """
-    prefix = key + position.to_bytes(4, "big")
-    raw = ids.astype(">u4").tobytes()
-    sha256 = hashlib.sha256
-    digests = b"".join([sha256(prefix + raw[at : at + 4]).digest()[:8] for at in range(0, len(raw), 4)])
-    words = np.frombuffer(digests, ">u8") >> np.uint64(12)
+    sha256, prefix = hashlib.sha256, key + position.to_bytes(4, "big")
+    digests = b"".join([sha256(prefix + each).digest() for each in ids.astype(_UINT32).view(_FOUR_BYTES).tolist()])
+    words = np.frombuffer(digests, _UINT64)[::4] >> _DROPPED
     uniform: npt.NDArray[np.float64] = (words.astype(np.float64) + 0.5) * 2.0**-52
     return -np.log(-np.log(uniform))
 
@@ -200,8 +201,10 @@ def acceptable(entries: Ranked, params: SamplingParams, key: bytes, position: in
 
 def survivors(entries: Ranked, params: SamplingParams, slack: float) -> int:
     """How many of the leading entries survive top_k, top_p and min_p (at least one)."""
-    logits = entries.logits[: params.top_k].astype(np.float64)
-    kept = len(logits)
+    kept = min(params.top_k, len(entries.logits))
+    if params.top_p == 1.0 and params.min_p == 0.0:
+        return max(kept, 1)
+    logits = entries.logits[:kept].astype(np.float64)
     if params.top_p < 1.0:
         weights = np.exp(logits - logits[0])
         reached = np.cumsum(weights) / weights.sum() >= params.top_p - slack

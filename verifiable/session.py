@@ -25,6 +25,7 @@ from verifiable.records import (
     Source,
     Token,
     Turn,
+    encode_token,
     parse,
     salt,
     token_bytes,
@@ -156,20 +157,20 @@ class SessionLog:
         self._tokens.update(token_bytes(token, source, new_step))
         position = facts.prompt_count + self.completion
         self.completion += 1
-        return self._append(
-            Token(
-                self.session,
-                self.size,
-                self._salt(),
-                self.turns,
-                position,
-                token,
-                source,
-                self._step,
-                self._row,
-                entries,
-            )
+        data = encode_token(
+            self.session,
+            self.tree.size,
+            self._salt(),
+            self.turns,
+            position,
+            token,
+            source,
+            self._step,
+            self._row,
+            entries,
         )
+        self.tree.append(leaf_hash(data))
+        return data
 
     def end_turn(self, finish: Finish, text_digest: bytes) -> bytes:
         facts = self._facts

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 class TextStream:
     """Turns token bytes into text deltas. `stopped` is true once a stop string was found; then feed no more."""
 
-    __slots__ = ("_decoder", "_hash", "_held", "_longest", "_stops", "stopped")
+    __slots__ = ("_decoder", "_hash", "_held", "_longest", "_simple", "_stops", "stopped")
 
     def __init__(self, stops: tuple[str, ...] = ()) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -23,10 +23,14 @@ class TextStream:
         self._longest = max((len(stop) for stop in stops), default=0)
         self._held = ""
         self._hash = hashlib.sha256()
+        self._simple = not stops  # ASCII is its own text: no stop strings, and no bytes of a character before it
         self.stopped = False
 
     def feed(self, piece: bytes) -> str:
         """The text that this token's bytes make certain; may be empty, is always whole characters."""
+        if self._simple and piece.isascii():
+            self._hash.update(piece)
+            return piece.decode()
         text = self._held + self._decode(piece)
         if not self._stops:
             return self._give(text)
@@ -51,6 +55,7 @@ class TextStream:
     def _decode(self, piece: bytes) -> str:
         text = self._decoder.decode(piece)
         pending = self._decoder.getstate()[0]
+        self._simple = not (pending or self._stops)
         # Python waits for the third byte of a surrogate. None makes it a character, so it is invalid already: other
         # decoders replace its two bytes at once, and at the end of an answer they would else be left out.
         if len(pending) == 2 and pending[0] == 0xED and pending[1] >= 0xA0:
