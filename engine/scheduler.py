@@ -28,6 +28,7 @@ from engine.slot import Chooser, Slot
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.context import Batch, Context, RollbackError
 from verifiable.llama.model import Model
+from verifiable.logits import Floats
 from verifiable.sampling import choose
 
 log = logging.getLogger(__name__)
@@ -315,24 +316,32 @@ class Scheduler:
         seconds = time.perf_counter() - began
         self._decode_cpu += time.thread_time() - cpu
         self.counters.rows += len(batch)
+        answers = []
         for part, wanted in zip(parts, rows, strict=True):
-            slot = part.slot
-            if not wanted:
-                slot.evaluated += len(part.tokens)
-                continue
-            before = len(slot.ids)
-            try:
-                slot.advance([logits[row] for row in wanted])
-            except EngineError as error:
-                slot.fail(error)
-            except Exception as error:
-                log.exception("an answer could not be continued")
-                slot.fail(EngineError("the engine failed", found=repr(error), hint="See the provider's log."))
-            self.counters.tokens += len(slot.ids) - before
+            if wanted:
+                answers.append((part.slot, [logits[row] for row in wanted]))
+            else:
+                part.slot.evaluated += len(part.tokens)
+        for stage in (Slot.look, Slot.draw, Slot.advance):
+            for slot, wanted_rows in answers:
+                if slot.generation is not None:  # it has not failed in an earlier stage
+                    self._go_on(slot, stage, wanted_rows)
         # Only now may the memory be touched: cutting a sequence back would invalidate the rows still to be read.
         for part in parts:
             self._settle(part)
         return seconds
+
+    def _go_on(self, slot: Slot, stage: Callable[[Slot, list[Floats]], None], rows: list[Floats]) -> None:
+        """One stage of a slot's step. Where it fails, this answer ends, and no other."""
+        before = len(slot.ids)
+        try:
+            stage(slot, rows)
+        except EngineError as error:
+            slot.fail(error)
+        except Exception as error:
+            log.exception("an answer could not be continued")
+            slot.fail(EngineError("the engine failed", found=repr(error), hint="See the provider's log."))
+        self.counters.tokens += len(slot.ids) - before
 
     def _settle(self, part: _Part) -> None:
         """Bring a sequence's memory in line with what was emitted: without the drafts that did not come true."""

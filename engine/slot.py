@@ -119,11 +119,24 @@ class Slot:
         self.draft = self._guess[: max(limit, 0)]
         return self.draft
 
-    def advance(self, rows: list[Floats]) -> Finish | None:
-        """Take the logits of the last token's row and of each drafted token's row; emit what follows from them.
+    def look(self, rows: list[Floats]) -> None:
+        """First stage of a step: the record of the first of `rows`, the last token's; the others are drafted tokens'.
 
-        Returns the finish reason when the turn is over. Afterwards the memory holds `evaluated` ids of this sequence
-        that count; rows past that were drafts that did not come true.
+        A step goes through its stages with every slot before the next stage, since what a stage computes with is then
+        still in the processor's cache. They must follow each other in order.
+        """
+        self._entries, self._ranked = self._record(rows[0])
+
+    def draw(self, rows: list[Floats]) -> None:
+        """Second stage: the token that the first row gives."""
+        generation = self._running
+        self._token = self._choose(self._ranked, generation.params, generation.key, len(self.ids))
+
+    def advance(self, rows: list[Floats]) -> None:
+        """Third stage: emit that token, and what follows from the drafted tokens' rows as far as they came true.
+
+        Afterwards the memory holds `evaluated` ids of this sequence that count; rows past that were drafts that did
+        not come true.
         """
         generation, draft, ids, recorder = self._running, self.draft, self.ids, self.recorder
         if draft:
@@ -132,18 +145,20 @@ class Slot:
         text = ""
         first, right_ones, end = len(ids), 0, len(generation.prompt) + generation.params.max_tokens
         for index, row in enumerate(rows):
-            entries, ranked = self._record(row)
-            token = self._choose(ranked, generation.params, generation.key, len(ids))
+            if index:
+                self.look(rows[index:])
+                self.draw(rows[index:])
+            token = self._token
             right = index < len(draft) and token == draft[index]
             source = _source(index, len(draft), right)
-            recorder.token(token, source, index == 0, entries)
+            recorder.token(token, source, index == 0, self._entries)
             if self._processor is not None:
                 self._processor.accept(token)
             right_ones += right
             ids.append(token)
             piece = self._piece(token)
             text += self._text.feed(piece)
-            self._emitted.append(self._info(token, piece, source, entries, row))
+            self._emitted.append(self._info(token, piece, source, row))
             if token in self._eog or self._text.stopped:
                 finish = Finish.STOP
             elif len(ids) >= end:
@@ -160,7 +175,6 @@ class Slot:
             self._emit(text)
         else:
             self._finish(finish, text)
-        return finish
 
     def cancel(self) -> None:
         """End the turn as cancelled, signed and durable like any other."""
@@ -235,11 +249,11 @@ class Slot:
 
         self.recorder.prove(proved)
 
-    def _info(self, token: int, piece: bytes, source: Source, entries: Entries, row: Floats) -> TokenInfo:
+    def _info(self, token: int, piece: bytes, source: Source, row: Floats) -> TokenInfo:
         wanted = self._running.request.top_logprobs
         if wanted is None:
             return TokenInfo(token, piece, source)
-        best = entries if self._processor is None else self._topk(row)  # log-probabilities are those of the model
+        best = self._entries if self._processor is None else self._topk(row)  # log-probabilities are those of the model
         highest = float(best.logits[0])
         total = highest + float(np.log(np.exp(row.astype(np.float64) - highest).sum()))
         top = tuple(
