@@ -201,19 +201,35 @@ def test_self_audit_finds_what_an_auditor_would(engine: Engine) -> None:
     engine.self_audit.differences = 0
 
 
-def test_one_sequences_failure_ends_that_request_alone(smollm2: Path, tmp_path: Path) -> None:
-    class Breaks(Context):
-        """Fails whenever one sequence is in the batch, as llama.cpp might on a bad row of memory."""
+class FailsDecoding(Context):
+    """Fails whenever one sequence is in the batch, as llama.cpp might on a bad row of memory."""
 
-        def decode(self, batch: Batch) -> LogitRows:
-            if 1 in batch.spans and batch.spans[1][1] > 60:
-                raise EngineError("llama.cpp failed to decode the batch", found="code -3")
-            return super().decode(batch)
+    def decode(self, batch: Batch) -> LogitRows:
+        if 1 in batch.spans and batch.spans[1][1] > 60:
+            raise EngineError("llama.cpp failed to decode the batch", found="code -3")
+        return super().decode(batch)
 
+
+@pytest.mark.parametrize("stage", ["decode", "look", "draw", "advance"])
+def test_one_sequences_failure_ends_that_request_alone(stage: str, smollm2: Path, tmp_path: Path) -> None:
     class Broken(Engine):
         def _make_scheduler(self, model: Any, context: Any) -> Any:
-            context.__class__ = Breaks
-            return super()._make_scheduler(model, context)
+            if stage == "decode":
+                context.__class__ = FailsDecoding
+            scheduler = super()._make_scheduler(model, context)
+            slot: Any = scheduler._slots[1]
+            record, piece, choose = slot._record, slot._piece, slot._choose
+
+            def late() -> bool:
+                return len(slot.ids) > 60
+
+            if stage == "look":
+                slot._record = lambda row: record(np.full_like(row, np.nan) if late() else row)
+            if stage == "draw":
+                slot._choose = lambda *draw: choose(*draw) if not late() else [][0]
+            if stage == "advance":
+                slot._piece = lambda token: piece(token if not late() else -1)
+            return scheduler
 
     with Broken(smollm2, tmp_path, small()) as one:
         sinks = [QueueSink(), QueueSink()]
