@@ -29,7 +29,9 @@ from verifiable.evidence import Evidence, PackedTokens
 from verifiable.fraud import Fraud
 from verifiable.head import Head
 from verifiable.keys import PrivateKey, PublicKey
+from verifiable.llama.gbnf import check
 from verifiable.llama.gguf import inspect
+from verifiable.llama.schema import schema_grammar
 from verifiable.manifest import Manifest
 from verifiable.note import Note
 from verifiable.receipt import Receipt
@@ -139,6 +141,23 @@ def _body(path: str) -> Callable[[bytes], None]:
     return parse
 
 
+_ASKED = b'{"messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_object","schema":%s}}'
+SCHEMAS = (
+    b'{"type":"object","properties":{"a":{"type":"string","pattern":"^[A-Z]\\\\d{2,3}(x|\\"y\\")?$","maxLength":9},'
+    b'"b":{"type":"integer","minimum":-5,"exclusiveMaximum":1200}},"required":["a"],"additionalProperties":false}',
+    b'{"$defs":{"n":{"anyOf":[{"$ref":"#/$defs/n"},{"type":["null","number"],"maximum":0.5}]}},"type":"array",'
+    b'"items":{"$ref":"#/$defs/n"},"prefixItems":[{"enum":["x",1,[null]]}],"minItems":1,"maxItems":3}',
+    b'{"oneOf":[{"const":1},{"type":"string","format":"date-time"}],"allOf":[{"title":"t"},{"minLength":2}]}',
+)
+
+
+def _schema(data: bytes) -> None:
+    """A schema that is taken becomes a grammar that llama.cpp can read."""
+    constraint = json.loads(parse_body(CHAT, _ASKED % data).constraint)
+    if "schema" in constraint:
+        check(schema_grammar(constraint["schema"]), "response_format")
+
+
 def _packed(data: bytes) -> bytes:
     packed = PackedTokens.from_cbor(encoding.decode(data))
     packed.unpack()
@@ -213,6 +232,7 @@ TARGETS: tuple[Target, ...] = (
     Target("fraud", _fraud, "fraud", sealed=True),
     Target("canonical-request", _canonical, "request"),
     Target("chat-request", _body(CHAT), "body"),
+    Target("schema", _schema, seeds=SCHEMAS),
     Target("completion-request", _body(COMPLETION), "body"),
     Target("gguf", _gguf),
 )

@@ -14,6 +14,7 @@ from engine.engine import Engine, EngineSettings
 from engine.generation import Answer, QueueSink, collect
 from engine.scheduler import SchedulerSettings
 from fixtures import models
+from fixtures.quantise import variant
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.request import COMPLETION, parse_body
 
@@ -22,11 +23,14 @@ SUBJECTS = ("rivers", "bridges", "bread", "clocks", "winter", "maps", "glass", "
 
 @contextmanager
 def engine(slots: int, *, model: str = "smollm2", drafter: str = "none", n_ctx: int = 1024) -> Iterator[Engine]:
-    """An engine with its data in a folder that goes away; one thread, invariant settings."""
+    """An engine with its data in a folder that goes away; one thread, invariant settings. A draft model is the model
+    itself in two bits.
+    """
     settings = EngineSettings(
         runtime=RuntimeSettings(n_ctx=n_ctx, n_seq_max=slots),
         scheduler=SchedulerSettings(slots=slots, queue=slots),
         drafter=drafter,
+        draft_model=variant("Q2_K", model) if drafter == "model" else None,
     )
     with TemporaryDirectory() as folder, Engine(models.ensure(model), Path(folder), settings) as opened:
         yield opened

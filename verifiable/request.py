@@ -31,17 +31,9 @@ MAX_NUMBER = 2**53 - 1
 
 _PENALTIES = ("frequency_penalty", "presence_penalty", "repeat_penalty", "repeat_last_n", "logit_bias", "ignore_eos")
 _SAMPLING = ("temperature", "top_p", "min_p", "top_k", "seed", "max_tokens", "stop", *_PENALTIES, "grammar")
-_COMMON = {
-    *_SAMPLING,
-    "response_format",
-    "model",
-    "stream",
-    "stream_options",
-    "user",
-    "metadata",
-    "logprobs",
-    "verifiable",
-}
+_OTHER = ("response_format", "model", "stream", "stream_options", "logprobs", "verifiable")
+_LABELS = ("user", "metadata", "safety_identifier", "prompt_cache_key")
+_COMMON = {*_SAMPLING, *_OTHER, *_LABELS}
 _PATH_FIELDS = {
     CHAT: _COMMON | {"messages", "tools", "tool_choice", "max_completion_tokens", "top_logprobs"},
     COMPLETION: _COMMON | {"prompt"},
@@ -56,6 +48,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False),
     "service_tier": ("auto", "default"),
+    "modalities": (["text"],),
 }
 """Fields that are accepted only with the values that change nothing, unless the path knows them; null always is one."""
 

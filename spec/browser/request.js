@@ -5,7 +5,8 @@ const COMPLETION = "/v1/completions";
 const SAMPLING = "temperature top_p min_p top_k seed max_tokens stop";
 const PENALTIES = "frequency_penalty presence_penalty repeat_penalty repeat_last_n logit_bias ignore_eos";
 const FORMS = "grammar response_format";
-const COMMON = `${SAMPLING} ${PENALTIES} ${FORMS} model stream stream_options user metadata logprobs verifiable`;
+const LABELS = "user metadata safety_identifier prompt_cache_key";
+const COMMON = `${SAMPLING} ${PENALTIES} ${FORMS} ${LABELS} model stream stream_options logprobs verifiable`;
 const KNOWN = {
   [CHAT]: `${COMMON} messages tools tool_choice max_completion_tokens top_logprobs`.split(" "),
   [COMPLETION]: `${COMMON} prompt`.split(" "),
@@ -21,6 +22,7 @@ const HARMLESS = {
   tool_choice: ['"none"', '"auto"'],
   parallel_tool_calls: ["true", "false"],
   service_tier: ['"auto"', '"default"'],
+  modalities: ['["text"]'],
 };
 const refused = (what) => new Failure("policy", what);
 

@@ -217,6 +217,14 @@ def test_a_schema_as_people_write_them() -> None:
     assert len(ages) > 20
 
 
+DOUBLING = {
+    "$defs": {f"d{at}": {"allOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 4} for at in range(12)}
+    | {"d12": {"type": "null"}},
+    "allOf": [{"$ref": "#/$defs/d0"}],
+}
+"""Each reference is followed four times: four to the power of twelve parts."""
+
+
 @pytest.mark.parametrize(
     ("schema", "named"),
     [
@@ -238,6 +246,9 @@ def test_a_schema_as_people_write_them() -> None:
         ({"properties": [1]}, "IndexError"),
         ({"enum": [1], "minimum": 5}, "minimum"),
         (False, "allows nothing"),
+        (DOUBLING, "parts"),
+        ({"oneOf": [{"const": at} for at in range(257)]}, "256"),
+        ({"allOf": [{"anyOf": [{"minLength": at}, {"maxLength": 9 + at}]} for at in range(12)]}, "256"),
     ],
 )
 def test_what_is_not_enforced_is_refused_by_name(schema: Any, named: str) -> None:

@@ -19,13 +19,15 @@ from urllib.parse import unquote
 from verifiable.errors import PolicyError
 from verifiable.llama.gbnf import MAX_REPEAT
 from verifiable.llama.pattern import pattern_rule
-from verifiable.llama.schema_merge import ANNOTATIONS, Schema, disjoint, is_type, merged, refuse, same, types_of
+from verifiable.llama.schema_merge import ANNOTATIONS, Schema, common, disjoint, is_type, merged, refuse, types_of
 from verifiable.llama.schema_text import FORMATS, bounded_integer, bounded_number, inside, literal
 
 MAX_RULES: Final = 4096
 MAX_ALTERNATIVES: Final = 256
 MAX_EXPANSION: Final = 32
 """References and combinations that are followed into each other."""
+MAX_STEPS: Final = 50_000
+"""Parts of a schema that are looked at, each as often as it is referred to."""
 _BASE: Final[Mapping[str, str]] = {
     "ws": '| " " | "\\n" [ \\t]{0,20}',
     "char": r'[^"\\\x00-\x1F\x7F] | "\\" (["\\/bfnrt] | "u" hex)',
@@ -81,6 +83,7 @@ class Document:
 
     def __init__(self, schema: Any, rules: dict[str, str], parameter: str) -> None:
         self._schema = schema
+        self._steps = 0
         self._rules = rules
         self._names: dict[str, str] = {body: name for name, body in rules.items()}
         self._references: dict[str, str] = {}
@@ -91,6 +94,11 @@ class Document:
         except (TypeError, ValueError, AttributeError, LookupError, RecursionError, OverflowError) as error:
             found = f"{type(error).__name__}: {error}"[:200]
             raise PolicyError("the schema can't be made into a grammar", found=found, parameter=parameter) from error
+
+    def _step(self) -> None:
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise refuse(f"more than {MAX_STEPS} parts, each counted as often as it is referred to")
 
     def _rule(self, body: str) -> str:
         """The name of the rule with this body."""
@@ -103,6 +111,7 @@ class Document:
 
     def _visit(self, schema: Any) -> str:
         """The expression for what a schema allows. Raises PolicyError where it allows nothing."""
+        self._step()
         if schema is True:
             return "value"
         if schema is False:
@@ -123,6 +132,8 @@ class Document:
 
     def _union(self, key: str, schemas: Sequence[Any]) -> str:
         if key == "oneOf":
+            if len(schemas) > MAX_ALTERNATIVES:
+                raise refuse(f"oneOf of more than {MAX_ALTERNATIVES}")
             whole = [self._target(each) for each in schemas]
             if any(not disjoint(one, other) for at, one in enumerate(whole) for other in whole[:at]):
                 raise refuse("oneOf, more than one of which may match: say anyOf, or tell them apart by a const")
@@ -160,6 +171,7 @@ class Document:
 
     def _expanded(self, schema: Any, depth: int) -> list[Any]:
         """A schema as alternatives without anyOf, oneOf, allOf and $ref at their top."""
+        self._step()
         if depth > MAX_EXPANSION:
             raise refuse("a reference to itself, or combinations nested too deeply")
         if not isinstance(schema, Mapping):
@@ -202,7 +214,7 @@ class Document:
             raise refuse("listed values beside another demand", sorted(others)[0])
         values = list(schema.get("enum", [schema.get("const")]))
         if "enum" in schema and "const" in schema:
-            values = [value for value in values if same(value, schema["const"])]
+            values = common(values, [schema["const"]])
         kinds = types_of(schema)
         values = [value for value in values if kinds is None or any(is_type(value, kind) for kind in kinds)]
         if not values:

@@ -35,9 +35,10 @@ def types_of(schema: Schema) -> tuple[str, ...] | None:
     return tuple(listed)
 
 
-def same(one: object, other: object) -> bool:
-    """Whether two JSON values are equal as JSON Schema has it: 1 is 1.0, and true is not 1."""
-    return _key(one) == _key(other)
+def common(values: list[Any], others: list[Any]) -> list[Any]:
+    """Those of some JSON values that are among others, equal as JSON Schema has it: 1 is 1.0, and true is not 1."""
+    keys = {_key(value) for value in others}
+    return [value for value in values if _key(value) in keys]
 
 
 def _key(value: object) -> str:
@@ -64,7 +65,7 @@ def merged(one: Any, other: Any) -> Any:
     for key, value in other.items():
         if key not in result or key in ANNOTATIONS:
             result[key] = value
-        elif not same(result[key], value):
+        elif _key(result[key]) != _key(value):
             result[key] = _both(key, result[key], value)
     return result
 
@@ -82,7 +83,7 @@ def _both(key: str, one: Any, other: Any) -> Any:
     if key == "type":
         return _both_types(types_of({"type": one}) or (), types_of({"type": other}) or ())
     if key == "enum":
-        return [value for value in one if any(same(value, each) for each in other)]
+        return common(one, other)
     raise refuse("two demands at once", key)
 
 
@@ -110,7 +111,7 @@ def disjoint(one: Any, other: Any) -> bool:
         return False
     values, others = _values(one), _values(other)
     if values is not None and others is not None:
-        return not any(same(value, each) for value in values for each in others)
+        return not common(values, others)
     kinds, more = types_of(one), types_of(other)
     if values is not None and more is not None:
         return not any(is_type(value, kind) for value in values for kind in more)
