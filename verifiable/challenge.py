@@ -1,4 +1,4 @@
-"""The challenge: which sessions and turns an auditor checks, drawn by lottery from a seed.
+"""The challenge: which sessions, turns and parts of an answer an auditor checks, drawn by lottery from a seed.
 
 The seed must come after the provider published what may be drawn: the auditor's own randomness, or a public beacon.
 Anyone with the seed and the published list can repeat the draw. A lot is SHA-256(tag ‖ seed ‖ what is drawn), and the
@@ -13,6 +13,8 @@ from collections.abc import Collection
 SEED_BYTES = 32
 _SESSION_TAG = b"verifiable-inference/v1/challenge/session\n"
 _TURN_TAG = b"verifiable-inference/v1/challenge/turn\n"
+_WINDOW_TAG = b"verifiable-inference/v1/challenge/window\n"
+LOT_BITS = 64
 
 
 def draw_sessions(seed: bytes, sessions: Collection[bytes], count: int) -> list[bytes]:
@@ -31,6 +33,20 @@ def draw_turns(seed: bytes, session: bytes, turns: int, count: int) -> list[int]
         return hashlib.sha256(_TURN_TAG + seed + session + turn.to_bytes(4, "big")).digest()
 
     return sorted(sorted(range(turns), key=lot)[: max(count, 0)])
+
+
+def window_lot(seed: bytes, session: bytes) -> int:
+    """The lot of a session that decides where windows of its tokens begin: 64 bits."""
+    return int.from_bytes(hashlib.sha256(_WINDOW_TAG + seed + session).digest()[: LOT_BITS // 8], "big")
+
+
+def place_window(lot: int, tokens: int, length: int) -> int:
+    """Where a window of `length` of `tokens` tokens begins; 0 where there are no more than that.
+
+    Every place is as likely as another. Under one lot a shorter window lies within a longer one, so that it need not
+    be known beforehand how long the window will be.
+    """
+    return lot * (max(tokens - length, 0) + 1) >> LOT_BITS
 
 
 def chance(drawn: int, share: float) -> float:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from verifiable.challenge import window_lot
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.manifest import Manifest, ModelIdentity, Runtime
 from verifier.eprocess import ALPHA, FEWEST, MARGIN
@@ -26,6 +27,8 @@ LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
 """Positions that conversations are cut to, so that like is compared with like."""
 SETTINGS = ("type_k", "type_v", "flash_attn", "kv_unified", "repack", "tiled", "swa_full", "n_gpu_layers")
 """The fields of a manifest's runtime that change arithmetic; a calibration is for one set of them."""
+LOTS = b"calibration"
+"""Seed of the windows of a calibration's conversations: nobody has an interest in them, so it is no secret."""
 DIGITS = 5
 """Significant digits of a distance in the file."""
 
@@ -43,8 +46,15 @@ class Sample:
         return sum(map(len, self.conversations))
 
     def scores(self, length: int) -> list[Score]:
-        """The scores of the conversations that have `length` positions, cut to those."""
-        return [score(item.first(length)) for item in self.conversations if len(item) >= length]
+        """The scores of the conversations that have `length` positions, each over a window drawn as an audit draws it.
+
+        Each conversation's lot is its own and the same in every class.
+        """
+        return [
+            score(replace(item, lot=window_lot(LOTS, at.to_bytes(16, "big"))).window(length))
+            for at, item in enumerate(self.conversations)
+            if len(item) >= length
+        ]
 
     def to_json(self) -> dict[str, Any]:
         rows = [{"claim": _numbers(item.claim), "replays": _numbers(item.replays)} for item in self.conversations]

@@ -6,8 +6,10 @@ what the list promised.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
 from verifiable.challenge import draw_sessions, draw_turns
 from verifiable.checks import check_receipt
@@ -17,13 +19,17 @@ from verifiable.head import Head
 from verifiable.receipt import Receipt
 from verifiable.verdict import Verdict
 from verifier.client import Client, Listed
-from verifier.fault import Fault
-from verifier.fetched import Auditor, Fetched, audit_fetched, conclude, fetch
+from verifier.crew import Member, audit_all
+from verifier.fetched import Auditor, Fetched, conclude, fetch
 from verifier.logged import LogReader
 from verifier.outcome import Draw
 from verifier.plan import ChallengePlan, Clocked, plan
 from verifier.remember import Contradiction, check_log
 
+GROUP = 32
+"""Sessions for each process that are fetched before they are audited."""
+GROUP_BYTES = 64 << 20
+"""Evidence after which no further session is added to a group."""
 MAX_SESSIONS = 100_000
 """The newest sessions of a provider that the lottery is held over."""
 
@@ -40,6 +46,7 @@ def audit_provider(
     budget: float | None = None,
     before: int | None = None,
     announce: Callable[[ChallengePlan], None] = lambda plan: None,
+    crew: Sequence[Member] = (),
 ) -> tuple[list[Verdict], Draw]:
     """Draw `count` of the provider's sessions and audit them, with at most `turns` turns of each.
 
@@ -50,6 +57,10 @@ def audit_provider(
         budget: seconds after which no further session is begun; the plan and the draw say what that comes to.
         before: draw only sessions whose heads say that they were signed before that time (ms), a beacon's round.
         announce: told the plan before the first session is fetched.
+        crew: processes that share the work; one, the auditor's own, where empty.
+
+    Sessions are fetched in groups, so that those that begin alike can be audited one after the other; under a budget in
+    groups of one for each process, since a provider must not be able to have its worst sessions come last.
 
     Raises:
         PolicyError: the rate is out of range.
@@ -68,26 +79,49 @@ def audit_provider(
         listed = {session: entry for session, entry in listed.items() if signed_at(entry) < before}
     planned = plan(len(listed), count, rate, budget)
     announce(planned)
-    drawn_with = seed()
+    drawn_with = auditor.seed = seed()
     chosen = draw_sessions(drawn_with, listed, planned.sessions)
-    clocked = Clocked(budget, time.monotonic)
+    members = crew or [Member(auditor.worker, client)]
     log = LogReader(client, auditor.trust, auditor.delay)
+    clocked = Clocked(budget, time.monotonic)
     verdicts: list[Verdict] = []
-    for done, session in enumerate(chosen):
-        report(done, len(chosen))
-        if not clocked.allows(done):
+    done = itertools.count(1)
+    most = len(members) * (1 if budget is not None else GROUP)
+    waiting = deque(chosen)
+    for groups in itertools.count():
+        if not waiting or not clocked.allows(groups):
             break
-        try:
-            picked = None if turns is None else pick_turns(auditor, client, listed[session], drawn_with, turns)
-        except VerifiableError as error:
-            verdicts.append(Fault.of(error).verdict(session=session.hex()))
-            continue
-        entry = listed[session]
-        found = fetch(auditor, client, Fetched(session, entry, size=entry.size, turns=picked))
-        verdict = audit_fetched(auditor, client, auditor.worker, found)
-        verdicts.append(conclude(auditor, client, log, found, verdict))
+        group = fetch_group(auditor, client, listed, drawn_with, turns, waiting, most)
+        found = audit_all(auditor, members, group, lambda: report(next(done), len(chosen)))
+        verdicts += [conclude(auditor, client, log, *pair) for pair in zip(group, found, strict=True)]
     report(len(chosen), len(chosen))
     return verdicts, Draw(drawn_with, len(listed), len(verdicts), turns, planned)
+
+
+def fetch_group(
+    auditor: Auditor,
+    client: Client,
+    listed: Mapping[bytes, Listed],
+    seed: bytes,
+    turns: int | None,
+    waiting: deque[bytes],
+    most: int,
+) -> list[Fetched]:
+    """The next of the sessions that wait, at most `most` and little more than `GROUP_BYTES` of evidence."""
+    group: list[Fetched] = []
+    size = 0
+    while waiting and len(group) < most and size < GROUP_BYTES:
+        entry = listed[waiting.popleft()]
+        wanted = Fetched(entry.session, entry, size=entry.size)
+        try:
+            wanted.turns = None if turns is None else pick_turns(auditor, client, entry, seed, turns)
+        except VerifiableError as error:
+            wanted.error = error
+            group.append(wanted)
+            continue
+        group.append(fetch(auditor, client, wanted))
+        size += len(wanted.evidence or b"")
+    return group
 
 
 def signed_at(listed: Listed) -> int:

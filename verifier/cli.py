@@ -88,6 +88,10 @@ def audit(
     turns: Annotated[int | None, typer.Option(min=1, help="Most turns of a session to draw; all by default.")] = None,
     seed: Annotated[str | None, typer.Option(help="Repeat the draw of an earlier audit (64 hex digits).")] = None,
     threads: Annotated[int, typer.Option(min=1, max=512, help="Threads for the model.")] = 1,
+    processes: Annotated[
+        int,
+        typer.Option(min=1, max=512, help="Processes that audit a URL's sessions side by side."),
+    ] = 1,
     text: Annotated[Path | None, typer.Option(help="The answer as received, to a receipt or evidence.")] = None,
     calibration: Annotated[
         Path | None,
@@ -150,6 +154,7 @@ def audit(
         beacon=None if beacon is None else read_beacon(beacon, chain, seed),
         merge_delay=parse_time(merge_delay, "--merge-delay"),
         adapters=adapters,
+        processes=processes,
     )
     outcome = carry_out(plan)
     if html is not None:

@@ -33,6 +33,7 @@ class Auditor:
 
     `folder` takes the evidence of sessions that failed, and with `keep_all` that of every session; `saved` names the
     files written so far. `delay` is the time (ms) within which a head has to be in the provider's log.
+    `seed` is the challenge's, once it is drawn.
     """
 
     worker: Reexecutor
@@ -43,6 +44,7 @@ class Auditor:
     calibration: Calibration | None = None
     memory: Memory | None = None
     delay: int = MERGE_DELAY
+    seed: bytes | None = None
 
     def keep(self, name: str, data: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -127,6 +129,7 @@ def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, found: F
         text=found.text,
         fetch_full=fetch_full,
         calibration=auditor.calibration,
+        seed=auditor.seed,
     )
     if verdict.code in frauds.SELF_PROVING and verdict.turn is not None and verdict.turn not in found.full:
         with contextlib.suppress(VerifiableError):

@@ -21,6 +21,7 @@ from verifiable.head import Head
 from verifiable.keys import PublicKey
 from verifiable.manifest import Manifest
 from verifiable.verdict import Verdict
+from verifier.crew import prompt_key
 from verifier.fault import Fault
 from verifier.reexecute import Reexecutor
 from verifier.session import audit
@@ -97,6 +98,7 @@ def read_jobs(paths: Iterable[Path]) -> tuple[list[Job], list[Done]]:
     from verifiable.cose import peek1
 
     jobs: dict[str, Job] = {}
+    order: dict[str, tuple[str, str, str]] = {}
     bad: list[Done] = []
     for path in paths:
         try:
@@ -108,7 +110,8 @@ def read_jobs(paths: Iterable[Path]) -> tuple[list[Job], list[Done]]:
             continue
         name = session if session not in jobs else f"{session}/{path.name}"
         jobs[name] = Job(name, str(path), model)
-    return sorted(jobs.values(), key=lambda job: (job.model, job.session)), bad
+        order[name] = (model, prompt_key(evidence), name)
+    return sorted(jobs.values(), key=lambda job: order[job.session]), bad
 
 
 def carry_out(job: Job, worker: Reexecutor, trust: Sequence[PublicKey]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
@@ -73,6 +74,15 @@ class Probed:
     build: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class _Known:
+    """What the processes of one file know of it; the lock is held while one of them finds out."""
+
+    identity: ModelIdentity | None = None
+    probed: dict[bytes, Probed] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
 class Reexecutor(Protocol):
     """What an audit needs of a model: `Worker` is one in a process of this machine; another may be far away.
 
@@ -127,6 +137,11 @@ class Worker:
         progress: told how far hashing, probing, loading and evaluation are.
         stall: seconds without any sign after which the process is given up.
         adapters: LoRA adapters on top of the model.
+        share: whether what one turn begins with is kept for the next that begins alike. It changes no bit, since it is
+            done only under settings that the numerics probe found invariant here.
+
+    Attributes:
+        reused: tokens so far that were not computed, since the turn before began with them.
 
     Raises:
         ModuleNotFoundError: the extra `llama` is not installed.
@@ -141,6 +156,7 @@ class Worker:
         progress: Progress | None = None,
         stall: float = STALL,
         adapters: Sequence[Adapter] = (),
+        share: bool = True,
     ) -> None:
         if find_spec("llama_cpp") is None:
             raise ModuleNotFoundError("llama-cpp-python is not installed", name="llama_cpp")
@@ -154,32 +170,45 @@ class Worker:
         self._reader: Reader | None = None
         self._errors: IO[bytes] | None = None
         self._tiled: bool | None = None
-        self._identity: ModelIdentity | None = None
-        self._probed: dict[bytes, Probed] = {}
+        self.reused = 0
+        self._share = share
+        self._known = _Known()
+
+    def twin(self) -> Worker:
+        """Another process for the same file, to work beside this one. What one of them learns of it both know."""
+        made = Worker(self.path, threads=self._threads, cache=self._cache, stall=self._stall, share=self._share)
+        made._adapters = self._adapters
+        made._known = self._known
+        return made
 
     def identity(self) -> ModelIdentity:
         """As in `Reexecutor`; read once."""
-        if self._identity is None:
-            self._identity = ModelIdentity.from_cbor(self._call("identify", self.path, self._adapters))
-        return self._identity
+        with self._known.lock:
+            if self._known.identity is None:
+                self._known.identity = ModelIdentity.from_cbor(self._call("identify", self.path, self._adapters))
+            return self._known.identity
 
     def probe(self, runtime: Runtime) -> Probed:
         """As in `Reexecutor`; made once for each settings."""
         settings = self._settings(runtime)
         key = encoding.encode(settings)
-        if key not in self._probed:
+        with self._known.lock:
+            if key in self._known.probed:
+                return self._known.probed[key]
             self._use(runtime.tiled)
             items = encoding.array(self._call("probe", self.path, self._adapters, settings, self._cache), 3, "probe")
             build = tuple(encoding.text(part, "build", 8192) for part in encoding.array(items[2], None, "build"))
-            self._probed[key] = Probed(
+            self._known.probed[key] = Probed(
                 encoding.boolean(items[0], "invariant"), encoding.bytes_(items[1], "fingerprint", 32), build
             )
-        return self._probed[key]
+            return self._known.probed[key]
 
     def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
         self._use(runtime.tiled)
         settings = self._settings(runtime, kv_type)
-        items = encoding.array(self._call("load", self.path, self._adapters, settings), 2, "model facts")
+        known = self._known.probed.get(encoding.encode(settings))
+        share = self._share and known is not None and known.invariant
+        items = encoding.array(self._call("load", self.path, self._adapters, settings, share), 2, "model facts")
         return encoding.uint(items[0], "vocabulary"), frozenset(_unpack(encoding.bytes_(items[1], "end tokens")))
 
     def prompt_ids(self, request: Request, opened: int | None = None) -> list[int]:
@@ -219,7 +248,11 @@ class Worker:
         masks: list[bytes] = []
         if not tokens:
             return found, masks
-        for ids, logits, mask in self._stream("score", _pack(prompt), _pack(tokens), k, as_generated, how):
+        for message in self._exchange("score", _pack(prompt), _pack(tokens), k, as_generated, how):
+            if message[0] == "done":
+                self.reused += encoding.uint(message[1], "tokens reused", len(prompt))
+                continue
+            ids, logits, mask = (encoding.bytes_(part, "rows") for part in message[1:4])
             width = 4 * k
             if len(ids) % width or len(ids) != len(logits) or len(mask) not in (0, len(ids) // 4):  # none in the prompt
                 raise self._crash("its records", f"rows of {width} bytes, found {len(ids)} and {len(logits)}")
@@ -294,16 +327,6 @@ class Worker:
             if message[0] == "done":
                 result = message[1]
         return result
-
-    def _stream(self, name: str, *arguments: Value) -> Iterator[tuple[bytes, bytes, bytes]]:
-        for message in self._exchange(name, *arguments):
-            if message[0] == "rows":
-                ids, logits, masks = message[1:4]
-                yield (
-                    encoding.bytes_(ids, "row ids"),
-                    encoding.bytes_(logits, "row logits"),
-                    encoding.bytes_(masks, "row masks"),
-                )
 
     def _exchange(self, name: str, *arguments: Value) -> Iterator[list[Value]]:
         """Send a command and yield its messages up to "done". Whatever goes wrong on the way ends the process."""

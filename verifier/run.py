@@ -26,6 +26,7 @@ from verifier.beacon import FileBeacon
 from verifier.calibration import Calibration
 from verifier.campaign import audit_provider
 from verifier.client import Client
+from verifier.crew import Member, check_cores
 from verifier.fault import Fault
 from verifier.fetched import Auditor, Fetched, audit_session
 from verifier.files import read_target
@@ -64,6 +65,7 @@ class Plan:
     beacon: FileBeacon | None = None
     merge_delay: float = MERGE_DELAY / 1000
     adapters: tuple[Adapter, ...] = ()
+    processes: int = 1
 
     @property
     def is_url(self) -> bool:
@@ -101,6 +103,7 @@ class Plan:
 def carry_out(plan: Plan) -> Outcome:
     """Carry an audit out. Raises our errors where the call or a file is wrong; the rest is in the verdicts."""
     started, clock = time.time_ns() // 1_000_000, time.monotonic()
+    check_cores(plan.processes, plan.threads)
     target = None if plan.is_url else read_target(Path(plan.target))
     with ExitStack() as stack:
         bars = stack.enter_context(Bars()) if sys.stderr.isatty() else None
@@ -111,10 +114,11 @@ def carry_out(plan: Plan) -> Outcome:
             auditor.memory = Memory(plan.state, plan.trust)
         draw: Draw | None = None
         seed: bytes | None = None
+        if target is not None and (plan.calibration is not None or plan.turns is not None):
+            seed = auditor.seed = plan.draw_seed()
         if isinstance(target, Evidence):
-            verdicts = [audit(target, worker, plan.trust, text=plan.text, calibration=plan.calibration)]
+            verdicts = [audit(target, worker, plan.trust, text=plan.text, calibration=plan.calibration, seed=seed)]
         elif isinstance(target, Receipt):
-            seed = None if plan.turns is None else plan.draw_seed()
             verdicts = [audit_receipt(auditor, _client(stack, plan, target.capability), target, plan, seed)]
         else:
             client = _client(stack, plan)
@@ -131,6 +135,7 @@ def carry_out(plan: Plan) -> Outcome:
                     budget=plan.budget,
                     before=None if plan.beacon is None else plan.beacon.time,
                     announce=_announce,
+                    crew=_crew(stack, plan, worker, client),
                 )
                 seed = draw.seed
             except VerifiableError as error:  # the provider's list: unreachable, or no list
@@ -171,6 +176,12 @@ def audit_receipt(auditor: Auditor, client: Client, receipt: Receipt, plan: Plan
         turns = draw_turns(seed, session, len(held.spans), plan.turns)
     wanted = Fetched(session, receipt=receipt, size=size, text=text, turns=turns)
     return audit_session(auditor, client, wanted)
+
+
+def _crew(stack: ExitStack, plan: Plan, worker: Worker, client: Client) -> list[Member]:
+    """The processes that work side by side: the first, and its twins with a connection each."""
+    more = [stack.enter_context(worker.twin()) for _ in range(plan.processes - 1)]
+    return [Member(worker, client), *[Member(twin, _client(stack, plan)) for twin in more]]
 
 
 def _client(stack: ExitStack, plan: Plan, capability: bytes | None = None) -> Client:

@@ -6,11 +6,14 @@ whatever is wrong with it, or with running the model over it, is in the verdict.
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
 
+from verifiable.challenge import SEED_BYTES, window_lot
 from verifiable.checks import OpenedSession, OpenedTurn, check_evidence, check_receipt, check_text
 from verifiable.errors import PolicyError, VerifiableError, VerificationError
 from verifiable.evidence import Evidence, Kind
@@ -26,7 +29,6 @@ from verifier.rebuild import Bound, check_same_history
 from verifier.reexecute import Progress, Reexecutor, Worker
 from verifier.replay import replay_records, replayable
 from verifier.scope import describe, not_shown
-from verifier.statistics import Distances
 from verifier.tolerant import KEY, TOLERABLE, details, measure_turns, settle
 from verifier.turn import TurnResult, check_words, recompute
 
@@ -43,6 +45,7 @@ def audit(
     text: str | None = None,
     fetch_full: FetchFull | None = None,
     calibration: Calibration | None = None,
+    seed: bytes | None = None,
     progress: Progress | None = None,
     threads: int = 1,
     adapters: Sequence[Adapter] = (),
@@ -57,6 +60,7 @@ def audit(
         text: the answer as the client has it, to the receipt's turn or, without a receipt, to the last turn opened.
         fetch_full: asks for all records after a difference was found, so that the verdict can name the first.
         calibration: for the tolerant comparison, where the bits of this machine are not the provider's.
+        seed: of the challenge, from which that comparison draws which tokens it compares; drawn here where None.
         progress, threads, adapters: for the worker, when `model` is a path.
 
     Raises:
@@ -68,7 +72,8 @@ def audit(
     with ExitStack() as stack:
         if isinstance(model, (str, PathLike)):
             model = stack.enter_context(Worker(model, threads=threads, progress=progress, adapters=adapters))
-        return _Audit(model, tuple(trust), receipt, text, fetch_full, calibration).run(evidence)
+        drawn = os.urandom(SEED_BYTES) if seed is None else seed
+        return _Audit(model, tuple(trust), receipt, text, fetch_full, calibration, drawn).run(evidence)
 
 
 class _Audit:
@@ -81,9 +86,11 @@ class _Audit:
         receipt: Receipt | None,
         text: str | None,
         fetch_full: FetchFull | None,
-        calibration: Calibration | None = None,
+        calibration: Calibration | None,
+        seed: bytes,
     ) -> None:
         self.calibration = calibration
+        self.seed = seed
         self.worker = worker
         self.trust = trust
         self.receipt = receipt
@@ -263,17 +270,20 @@ class _Audit:
             if departed is not None:
                 self._keep(turn, departed)
                 return self._verdict(departed)
-        found = measure_turns(turns, self.prompts, self.worker, session.manifest.runtime, calibration.lengths()[-1])
-        for turn, part in zip(turns, found, strict=True):
+        lot = window_lot(self.seed, session.head.session)
+        found, parts = measure_turns(
+            turns, self.prompts, self.worker, session.manifest.runtime, calibration.lengths()[-1], lot
+        )
+        claims = iter(map(float, found.claim))
+        for turn, part in zip(turns, parts, strict=True):
             leaf, count = turn.span.turn, turn.span.end.completion_count
-            differences = tuple(map(float, part.claim))
-            strip = (COMPARED * len(part)).ljust(count, UNCHECKED)
+            differences = (*[0.0] * part.start, *itertools.islice(claims, len(part)))
+            strip = (UNCHECKED * part.start + COMPARED * len(part)).ljust(count, UNCHECKED)
             self.results.append(TurnResult(leaf.turn, leaf.prompt_count, count, 0, strip, differences=differences))
-        tokens = sum(map(len, found))
-        self._passed(f"{tokens} tokens compared with this machine's own rounding")
+        self._passed(f"{len(found)} tokens from token {found.start} on, compared with this machine's own rounding")
         undecided = self._verdict(Fault("too-little-evidence", "measured, but not yet decided"))
-        kept = Distances.joined(found)
-        verdict = replace(undecided, checks=tuple(self.checks[:-1]), details={**undecided.details, KEY: details(kept)})
+        kept = {**undecided.details, KEY: details(found, self.seed)}
+        verdict = replace(undecided, checks=tuple(self.checks[:-1]), details=kept)
         return settle(calibration, [verdict])[0][0]
 
     def _fetch(self, fetch_full: FetchFull, session: OpenedSession, bound: Bound) -> Callable[[int], OpenedTurn]:

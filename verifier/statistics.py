@@ -21,6 +21,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from verifiable.challenge import place_window
 from verifiable.logits import Entries
 
 Reals = npt.NDArray[np.float64]
@@ -62,25 +63,46 @@ class Distances:
     """A conversation's distances, one a position: of the claim from the replays, and of the replays from each other.
 
     Each is the root mean square over the replays, or over their pairs.
+
+    Args:
+        claim, replays: of each position that was measured.
+        lot: decides where in the conversation that is, and where shorter windows of it lie (`verifiable.challenge`).
+        tokens: of the whole conversation; as many as were measured where None.
     """
 
     claim: Reals
     replays: Reals
+    lot: int = 0
+    tokens: int | None = None
 
     def __len__(self) -> int:
         return len(self.replays)
 
-    def first(self, count: int) -> Distances:
-        """The first `count` positions."""
-        return Distances(self.claim[:count], self.replays[:count])
+    @property
+    def total(self) -> int:
+        return len(self) if self.tokens is None else self.tokens
+
+    @property
+    def start(self) -> int:
+        """The conversation's first position that was measured."""
+        return place_window(self.lot, self.total, len(self))
+
+    def window(self, length: int) -> Distances:
+        """The window of `length` positions that the lot gives; at most what was measured."""
+        length = min(length, len(self))
+        first = place_window(self.lot, self.total, length) - self.start
+        part = slice(first, first + length)
+        return Distances(self.claim[part], self.replays[part], self.lot, self.total)
 
     @classmethod
-    def joined(cls, parts: Sequence[Distances]) -> Distances:
-        """The turns of one conversation, in order."""
+    def joined(cls, parts: Sequence[Distances], lot: int = 0, tokens: int | None = None) -> Distances:
+        """The parts of one conversation, in order."""
         none = np.zeros(0)
         return cls(
             np.concatenate([none, *(part.claim for part in parts)]),
             np.concatenate([none, *(part.replays for part in parts)]),
+            lot,
+            tokens,
         )
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from verifiable.challenge import place_window
 from verifiable.checks import OpenedTurn
 from verifiable.errors import PolicyError
-from verifiable.logits import MAX_K
+from verifiable.logits import MAX_K, Entries
 from verifiable.manifest import Runtime
 from verifiable.verdict import Status, Verdict
 from verifier.calibrate import replay_settings
@@ -43,25 +44,34 @@ def measure_turns(
     worker: Reexecutor,
     runtime: Runtime,
     most: int,
-) -> list[Distances]:
-    """The distances of each turn, whose records must all be shown, up to the conversation's first `most` tokens.
+    lot: int,
+) -> tuple[Distances, list[range]]:
+    """The distances of a conversation, and which of each turn's tokens they are of.
+
+    Args:
+        turns: in order, with all their records shown.
+        prompts: turn -> the ids of its prompt.
+        most: the longest window that anything compares.
+        lot: where in all the turns' tokens the window lies; drawn after they were committed to, so that a provider
+            can't know which of them count.
 
     Raises:
         PolicyError: this machine's own replays do not differ, so there is no scale.
     """
-    shown = []
-    for turn in turns:
-        shown.append([turn.shown[seq] for seq in sorted(turn.shown)][:most])
-        most -= len(shown[-1])
-    claims = [[token.entries for token in records] for records in shown]
-    tokens = [[token.token for token in records] for records in shown]
-    scored = []
+    shown = [[turn.shown[seq] for seq in sorted(turn.shown)] for turn in turns]
+    total = sum(map(len, shown))
+    parts = window_parts([len(records) for records in shown], place_window(lot, total, most), most)
+    claims = [[records[at].entries for at in part] for records, part in zip(shown, parts, strict=True)]
+    scored: list[list[list[Entries]]] = []
     for settings in replay_settings(runtime):
         worker.load(settings)
-        scored.append(
-            [worker.score(prompts[turn.span.turn.turn], ids, MAX_K) for turn, ids in zip(turns, tokens, strict=True)]
-        )
-    usable = [scored[0]]
+        found = []
+        for turn, records, part in zip(turns, shown, parts, strict=True):
+            ids = [token.token for token in records[: part.stop]]
+            before = [*prompts[turn.span.turn.turn], *ids[: part.start]]
+            found.append(worker.score(before, ids[part.start :], MAX_K) if part else [])
+        scored.append(found)
+    usable = scored[:1]
     for one in scored[1:]:
         # A replay that agrees with another to the last bit has no rounding of its own.
         if all(_bits(one) != _bits(other) for other in usable):
@@ -73,7 +83,17 @@ def measure_turns(
             found=f"KV {runtime.type_k}/{runtime.type_v}",
             hint="Audit on a machine with the provider's fingerprint.",
         )
-    return [measure(claim, [one[at] for one in usable]) for at, claim in enumerate(claims)]
+    measured = [measure(claim, [one[at] for one in usable]) for at, claim in enumerate(claims)]
+    return Distances.joined(measured, lot, total), parts
+
+
+def window_parts(counts: Sequence[int], start: int, length: int) -> list[range]:
+    """What of each turn's tokens lies in a window over all of them; an empty range where nothing does."""
+    found = []
+    for count in counts:
+        found.append(range(min(max(start, 0), count), min(max(start + length, 0), count)))
+        start -= count
+    return found
 
 
 def _bits(scored: Sequence[Sequence[Any]]) -> bytes:
@@ -126,7 +146,10 @@ class Decision:
                 f"Whether it was one of these, which {len(self.used)} conversations of {self.length} tokens can't "
                 f"tell from honest rounding: {', '.join(self.missed)}"
             )
-        found.append(f"Tokens after the first {self.length} of each conversation: their logits were not compared")
+        found.append(
+            f"Tokens outside of a window of {self.length} of each conversation: their logits were not compared. Where "
+            "it lies was drawn after they were committed to"
+        )
         found.append("Bits: on this machine records could be compared within rounding only")
         return found
 
@@ -165,7 +188,7 @@ def decide(calibration: Calibration, talks: Sequence[Distances], alpha: float = 
         few = f"no conversation has the {calibration.lengths()[0]} tokens that the calibration compares"
         return Decision(Status.INCONCLUSIVE, "too-little-evidence", few, alpha, 0, (), Path((), None, 0.0, 0.0), {})
     used = tuple(at for at, talk in enumerate(talks) if len(talk) >= length)
-    scores = [score(talks[at].first(length)) for at in used]
+    scores = [score(talks[at].window(length)) for at in used]
     classes = calibration.classes(length)
     path = run(classes, scores, alpha)
     highest = {name: max(item.mean for item in rows) for name, rows in classes.items()}
@@ -222,11 +245,12 @@ def _power(curve: Sequence[float], count: int) -> float:
     return float(curve[min(count, len(curve)) - 1]) if count and len(curve) else 0.0
 
 
-def details(talk: Distances) -> dict[str, Any]:
-    """What a verdict keeps of a conversation's measurement."""
+def details(talk: Distances, seed: bytes) -> dict[str, Any]:
+    """What a verdict keeps of a conversation's measurement, and how its place was drawn."""
     return {
         "claim": [float(f"{value:.6g}") for value in talk.claim],
         "replays": [float(f"{value:.6g}") for value in talk.replays],
+        "window": {"seed": seed.hex(), "lot": f"{talk.lot:016x}", "start": talk.start, "tokens": talk.total},
     }
 
 
@@ -235,7 +259,9 @@ def measured(verdict: Verdict) -> Distances | None:
     kept = verdict.details.get(KEY)
     if not isinstance(kept, dict) or "claim" not in kept:
         return None
-    return Distances(np.array(kept["claim"], np.float64), np.array(kept["replays"], np.float64))
+    window = kept["window"]
+    claim, replays = np.array(kept["claim"], np.float64), np.array(kept["replays"], np.float64)
+    return Distances(claim, replays, int(window["lot"], 16), window["tokens"])
 
 
 def settle(

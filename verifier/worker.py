@@ -16,7 +16,7 @@ from verifiable import encoding
 from verifiable.encoding import Value
 from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError
 from verifiable.llama import probe_cache
-from verifiable.llama.context import Batch, Context
+from verifiable.llama.context import Batch, Context, RollbackError
 from verifiable.llama.gguf import inspect
 from verifiable.llama.grammar import Grammar, to_gbnf
 from verifiable.llama.identity import identify
@@ -71,6 +71,8 @@ class Session:
         self._identity: ModelIdentity | None = None
         self._model: Model | None = None
         self._context: Context | None = None
+        self._share = False
+        self._held: list[int] = []
 
     def handle(self, command: list[Value]) -> Value:
         """Carry out one command and return its result."""
@@ -91,14 +93,20 @@ class Session:
         result = probe(path, chosen, progress, folder, model=model, identity=self._identity, adapters=model.adapters)
         return [result.invariant, result.fingerprint, list(result.build)]
 
-    def do_load(self, path: str, adapters: Value, settings: Value) -> Value:
-        """Make sure that the model is loaded and the context has these settings."""
+    def do_load(self, path: str, adapters: Value, settings: Value, share: bool) -> Value:
+        """Make sure that the model is loaded and the context has these settings.
+
+        With `share` the memory of one turn is kept for the next, as far as both begin with the same tokens. Only for
+        settings that the numerics probe found invariant: under them it does not matter how the memory came about.
+        """
         chosen = settings_from_cbor(settings)
         model = self._load(path, adapters, chosen)
+        self._share = share
         if self._context is None or self._context.settings != chosen:
             if self._context is not None:
                 self._context.close()
                 self._context = None
+            self._held = []
             check_memory(inspect(path).metadata, chosen)
             self._context = Context(model, chosen)
         return [model.n_vocab, pack(sorted(model.eog))]
@@ -113,6 +121,8 @@ class Session:
     def do_score(self, prompt: bytes, tokens: bytes, k: int, as_generated: bool, how: Value) -> Value:
         """Send the records' entries of `tokens` in order, a message for each decode: ["rows", ids, logits, masks].
 
+        Returns how many tokens were there already from the turn before.
+
         `how` is None, or [sampling parameters, constraint] of a turn with processors. Only then there are masks: for
         each entry a byte, 1 where the draw may take it.
         """
@@ -124,7 +134,8 @@ class Session:
         ids += unpack(tokens)[:-1]
         most_rows = max(1, OUTPUT_BYTES // (4 * model.n_vocab))
         batch = Batch(context.n_batch)
-        at = start(context, ids)
+        held, self._held = self._held, []  # until it is known what the memory holds now
+        shared = at = start(context, held if self._share and not as_generated else [], ids, first)
         while at < len(ids):
             end = chunk_end(at, len(ids), first, context.n_batch, most_rows, as_generated)
             batch.clear()
@@ -140,7 +151,9 @@ class Session:
                 ]
             )
             at = end
-        return None
+        if self._share and not as_generated:
+            self._held = ids
+        return shared
 
     def _load(self, path: str, adapters: Value, settings: RuntimeSettings) -> Model:
         load_library(settings.tiled, passive=settings.n_threads == 1)
@@ -190,14 +203,28 @@ class _Recorder:
         return entries, mask
 
 
-def start(context: Context, ids: Sequence[int]) -> int:
-    """How many of `ids` the memory holds already when their evaluation starts.
+def start(context: Context, held: Sequence[int], ids: Sequence[int], first: int) -> int:
+    """How many of `ids` the memory holds already when their evaluation starts; the rest of it is forgotten.
 
-    None, today. Turns that share a prefix could start after it; whoever builds that does it here.
+    Args:
+        held: the tokens that the memory of sequence 0 was computed from; empty where that is not known.
+        ids: what is to be evaluated.
+        first: the first position whose logits are wanted: it is evaluated in any case.
     """
-    if ids:
-        context.clear()
+    shared = min(common(held, ids), first)
+    if shared > 0 and context.length(0) == len(held):
+        try:
+            context.remove(0, shared)
+            return shared
+        except RollbackError:  # recurrent, or a window that has moved on: computed anew
+            pass
+    context.clear()
     return 0
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def chunk_end(at: int, count: int, first: int, most: int, most_rows: int, as_generated: bool) -> int:

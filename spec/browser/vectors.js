@@ -70,6 +70,11 @@ const OPERATIONS = {
       const chosen = drawn(turns, (turn) => lot("turn", concat(fromHex(entry.session), bigEndian(turn, 4))));
       return chosen.sort((a, b) => a - b);
     }
+    if (entry.what === "drawn-window") {
+      const first = lot("window", fromHex(entry.session)).subarray(0, 8);
+      const places = BigInt(Math.max(entry.tokens - entry.length, 0) + 1);
+      return Number((BigInt(`0x${hex(first)}`) * places) >> 64n);
+    }
     const digests = {
       "turn-secret": () => hmacSha256(secret, concat(utf8("turn"), bigEndian(entry.turn, 4))),
       salt: () => hmacSha256(secret, bigEndian(entry.seq, 8)).subarray(0, 16),

@@ -30,8 +30,9 @@ def derivation() -> VectorFile:
     file = VectorFile(
         "derivation",
         "what: turn-secret (of the session's secret and a turn), salt (of a turn's or session's secret and a sequence "
-        "number), prompt-digest, stop-digest, tokens-digest (ids, sources, first of a step), sampling-key, or "
-        "drawn-sessions and drawn-turns (by lottery from a seed; sessions lowest lot first, turns ascending).",
+        "number), prompt-digest, stop-digest, tokens-digest (ids, sources, first of a step), sampling-key, "
+        "drawn-sessions and drawn-turns (by lottery from a seed; sessions lowest lot first, turns ascending), or "
+        "drawn-window (where a window of `length` of `tokens` tokens begins).",
     )
     secret = digest("a session's secret")
     for turn in (0, 1, 2**32 - 1):
@@ -76,6 +77,31 @@ def derivation() -> VectorFile:
             turns=7,
             count=count,
         )
+    for session, tokens, length in (
+        (0, 96, 16),
+        (1, 96, 16),
+        (1, 96, 64),
+        (2, 17, 16),
+        (3, 16, 16),
+        (4, 5, 16),
+        (5, 0, 8),
+    ):
+        file.add(
+            f"window of {length} of {tokens} tokens of session {session}",
+            what="drawn-window",
+            seed=seed.hex(),
+            session=sessions[session].hex(),
+            tokens=tokens,
+            length=length,
+        )
+    file.add(
+        "window of 1 of 2^40 tokens",
+        what="drawn-window",
+        seed=seed.hex(),
+        session=sessions[0].hex(),
+        tokens=2**40,
+        length=1,
+    )
     return file
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from verifiable import cose, encoding, merkle, records
-from verifiable.challenge import draw_sessions, draw_turns
+from verifiable.challenge import draw_sessions, draw_turns, place_window, window_lot
 from verifiable.checkpoint import open_checkpoint
 from verifiable.checks import OpenedSession, check_evidence, check_receipt
 from verifiable.errors import MalformedError, PolicyError, VerificationError
@@ -135,6 +135,9 @@ def derivation(case: Case) -> Any:
     if what == "drawn-turns":
         session = bytes.fromhex(case["session"])
         return draw_turns(bytes.fromhex(case["seed"]), session, case["turns"], case["count"])
+    if what == "drawn-window":
+        lot = window_lot(bytes.fromhex(case["seed"]), bytes.fromhex(case["session"]))
+        return place_window(lot, case["tokens"], case["length"])
     return sampling_key(bytes.fromhex(case["nonce"]), bytes.fromhex(case["request_digest"]), case["turn"]).hex()
 
 

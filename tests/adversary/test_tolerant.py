@@ -6,19 +6,28 @@ batched, so no exact audit is possible. A small budget; the full size is `python
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine.engine import Engine, EngineSettings
 from engine.scheduler import SchedulerSettings
+from fixtures.quantise import variant
 from tests.adversary.cheats import HigherTemperature, OtherQuantisation
+from tests.real_model import HonestProvider, provider
+from tests.sessions import TRUST, Recording, ask
 from verifiable.evidence import Kind
+from verifiable.llama.model import Model
 from verifiable.llama.probe_cache import default_folder
+from verifiable.llama.prompt import prompt_ids
 from verifiable.llama.settings import RuntimeSettings
+from verifiable.logits import Entries
 from verifiable.manifest import Runtime
+from verifiable.records import Finish
+from verifiable.request import Request
 from verifiable.verdict import Status, Verdict
 from verifier.calibrate import calibrate
 from verifier.calibration import Calibration
@@ -28,6 +37,7 @@ from verifier.tolerant import measured, settle
 
 TOKENS = 16
 STOCK = RuntimeSettings(n_ctx=256, type_k="f16", type_v="f16")
+ALONE = replace(STOCK, n_seq_max=1)
 SUBJECTS = ("rivers", "bread", "winter", "maps", "sleep", "glass")
 
 
@@ -90,6 +100,51 @@ def test_a_coarser_model_or_cache_fails(
     assert decision.path.crossed is not None
     assert "distribution-differs" in {verdict.code for verdict in settled}
     assert Status.FAILED in {verdict.status for verdict in settled}
+
+
+class LateCheat(HonestProvider):
+    """Computes the first tokens of each answer with the promised file, and all that follow with a smaller one."""
+
+    def __init__(self, honest: HonestProvider, cheap: HonestProvider, after: int) -> None:
+        super().__init__(honest.model, honest.manifest, ALONE)
+        self._cheap, self._after, self._turns = cheap, after, 0
+
+    def answer(self, request: Request, recording: Recording | None = None, finish: Finish | None = None) -> Recording:
+        self._turns = len(prompt_ids(self.model, request)) + self._after
+        self._cheap._context.clear()
+        self._cheap._held = []
+        return super().answer(request, recording, finish)
+
+    def _row(self, ids: Sequence[int]) -> Entries:
+        return super()._row(ids) if len(ids) < self._turns else self._cheap._row(ids)
+
+
+def test_a_model_that_is_swapped_after_the_first_tokens_is_caught(
+    smollm2: Path, worker: Worker, calibration: Calibration
+) -> None:
+    """Q4_0 from token 32 on; nothing longer than 16 tokens is compared, so where it is compared must be drawn."""
+    verdicts = []
+    with provider(smollm2, ALONE) as honest, Model.load(variant("Q4_0")) as small:
+        cheap = HonestProvider(small, honest.manifest, ALONE)
+        cheat = LateCheat(honest, cheap, 32)
+        for number, subject in enumerate(SUBJECTS):
+            question = [{"role": "user", "content": f"Tell me a long story about {subject}."}]
+            request = ask(messages=question, max_tokens=96, temperature=0.8, verifiable={"nonce": f"{number:020x}"})
+            made = Recording(manifest=honest.manifest, session=bytes([number]) * 16)
+            cheat.answer(request, made)
+            data = made.evidence(Kind.FULL).encode()
+            verdicts.append(audit(data, worker, TRUST, calibration=calibration, seed=b"c" * 32))
+        cheat.close()
+        cheap.close()
+    starts = [verdict.details["tolerant"]["window"]["start"] for verdict in verdicts]
+    assert max(starts) > 32 > min(starts)
+    settled, decision = settle(calibration, verdicts)
+    assert decision is not None
+    assert decision.path.crossed is not None
+    assert "distribution-differs" in {verdict.code for verdict in settled}
+    # What was compared before the swap is honest: the provider could not have known that it would not be enough.
+    early = [verdict for verdict, start in zip(verdicts, starts, strict=True) if start + TOKENS <= 32]
+    assert all(np.log(talk.claim / talk.replays).mean() < 0.5 for talk in map(measured, early) if talk is not None)
 
 
 def test_another_temperature_is_proven_by_replay_whatever_the_numerics(

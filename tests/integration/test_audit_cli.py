@@ -97,6 +97,21 @@ def test_the_draw_can_be_repeated(provider: Running, capsys: pytest.CaptureFixtu
     assert drawn[0] == drawn[1]
 
 
+def test_two_processes_say_what_one_says(
+    provider: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    said = []
+    for processes in ("1", "2"):
+        assert provider.audit(provider.url, *provider.key, "--processes", processes, "--seed", "5a" * 32, "--json") == 0
+        facts = json.loads(capsys.readouterr().out)
+        said.append((facts["verdicts"], facts["tokens_checked"], facts["challenge"]))
+    assert said[0] == said[1]
+    for wrong in (("--processes", "3"), ("--processes", "2", "--threads", "2")):
+        assert provider.audit(provider.url, *provider.key, *wrong) == 2
+    assert "at most 2" in capsys.readouterr().err
+
+
 def test_a_client_audits_its_own_answer(provider: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     receipt, text = str(provider.folder / "1.receipt"), str(provider.folder / "1.txt")
     save = tmp_path / "kept"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 
 from tests.made_up_model import PROMPT, MadeUpModel
-from tests.sessions import TRUST, K, Recording, ask, made_up, manifest, runtime
+from tests.sessions import TRUST, K, Recording, Row, ask, made_up, manifest, runtime
+from verifiable.challenge import place_window, window_lot
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.evidence import Kind
 from verifiable.logits import Entries
@@ -150,12 +152,98 @@ def test_a_coarse_model_fails_after_a_few_conversations(calibration):
 
 
 def test_only_as_many_tokens_are_computed_as_the_calibration_compares(calibration):
-    verdict = check(talk(1, rounded("provider"), tokens=24), calibration)
-    assert verdict.details["turns"][0]["strip"] == "~" * 16 + "." * 8
+    starts = set()
+    for number in range(8):
+        seed = bytes([number]) * 32
+        verdict = check(talk(1, rounded("provider"), tokens=24), calibration, seed=seed)
+        window = verdict.details["tolerant"]["window"]
+        start = place_window(window_lot(seed, bytes.fromhex(verdict.session or "")), 24, 16)
+        assert window == {"seed": seed.hex(), "lot": window["lot"], "start": start, "tokens": 24}
+        assert verdict.details["turns"][0]["strip"] == "." * start + "~" * 16 + "." * (8 - start)
+        assert len(verdict.details["turns"][0]["differences"]) == start + 16
+        starts.add(start)
+    assert len(starts) > 3
     verdicts, _ = settle(calibration, [check(talk(at, rounded("provider"), tokens=24), calibration) for at in range(8)])
     assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
     assert verdicts[0].tokens_checked == 16
-    assert any("after the first 16" in note for note in verdicts[0].not_shown)
+    assert any("outside of a window of 16" in note for note in verdicts[0].not_shown)
+
+
+def test_without_a_seed_each_audit_draws_its_own(calibration):
+    made = talk(1, rounded("provider"), tokens=200)
+    windows = [check(made, calibration).details["tolerant"]["window"]["seed"] for _ in range(2)]
+    assert windows[0] != windows[1]
+
+
+def test_a_window_that_spans_turns_is_computed_in_each_of_them(calibration):
+    """Its measurement is that of the same tokens in one piece, whatever turns it falls into."""
+    made = Recording(session=bytes(16))
+    for turn, tokens in enumerate((7, 1, 30, 3, 9)):
+        body: dict[str, Any] = {"max_tokens": tokens, "verifiable": {"nonce": f"{turn:020x}"}}
+        made.turn(ask(**body), PROMPT, rounded("provider"), ends=frozenset())
+    whole: dict[int, float] = {}
+    for number in range(40):
+        seed = bytes([number]) * 32
+        verdict = check(made, calibration, seed=seed)
+        window, found = verdict.details["tolerant"]["window"], measured(verdict)
+        assert found is not None
+        assert (window["tokens"], len(found)) == (50, 16)
+        strip = "".join(turn["strip"] for turn in verdict.details["turns"])
+        assert strip == "." * window["start"] + "~" * 16 + "." * (34 - window["start"])
+        for at, value in enumerate(found.claim, window["start"]):
+            assert whole.setdefault(at, value) == value
+    assert len(whole) > 40
+
+
+def cheat_after(tokens: int, row: Row) -> Row:
+    """Honest for so many tokens of an answer, and then a coarse model."""
+    honest = rounded("provider")
+
+    def late(ids: Sequence[int]) -> Entries:
+        chosen = row if len(ids) - len(PROMPT) >= tokens else honest
+        return chosen(ids)
+
+    return late
+
+
+def test_a_provider_that_cheats_after_the_tokens_that_are_compared_first_is_caught(calibration, monkeypatch):
+    coarse = cheat_after(TOKENS, rounded("provider", deviation=0.5))
+    sessions = [talk(at, coarse, tokens=96) for at in range(12)]
+    verdicts, decision = settle(calibration, [check(made, calibration, seed=b"s" * 32) for made in sessions])
+    assert decision is not None
+    assert decision.path.crossed is not None
+    assert "distribution-differs" in {verdict.code for verdict in verdicts}
+    # Were it known beforehand that the first tokens count, it would pass.
+    monkeypatch.setattr("verifier.session.window_lot", lambda seed, session: 0)
+    verdicts, decision = settle(calibration, [check(made, calibration, seed=b"s" * 32) for made in sessions])
+    assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
+
+
+def test_honest_long_answers_are_not_accused(calibration):
+    sessions = [talk(at, rounded("provider"), tokens=96) for at in range(24)]
+    verdicts, decision = settle(calibration, [check(made, calibration) for made in sessions])
+    assert decision is not None
+    assert decision.path.highest < 3.0
+    assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
+
+
+@pytest.mark.parametrize("total", [1, 2, 15, 16, 17, 100, 5000])
+def test_shorter_windows_lie_within_longer_ones(total):
+    lengths = (1, 2, 8, 16, 32, 64, 5000)
+    for number in range(200):
+        lot = window_lot(b"seed", number.to_bytes(16, "big"))
+        for shorter, longer in itertools.pairwise(lengths):
+            inner, outer = place_window(lot, total, shorter), place_window(lot, total, longer)
+            assert outer <= inner
+            assert inner + min(shorter, total) <= outer + min(longer, total) <= total
+    extremes = {place_window(lot, total, 8) for lot in (0, 2**64 - 1)}
+    assert extremes == {0, max(total - 8, 0)}
+
+
+def test_every_place_is_as_likely_as_another():
+    places = [place_window(window_lot(b"s", at.to_bytes(16, "big")), 20, 10) for at in range(11_000)]
+    assert all(850 < places.count(place) < 1150 for place in range(11))  # 1000 each, five sigma
+    assert window_lot(b"t", bytes(16)) != window_lot(b"s", bytes(16))
 
 
 def test_where_a_provider_lies_sometimes_the_other_sessions_are_left_undecided(calibration):

@@ -1,0 +1,100 @@
+"""Where in an answer a comparison within rounding begins matters less than its margin, and a late cheat is caught.
+
+SmolLM2's own answers of 160 tokens and more. Honest claims of two other roundings (KV f16, and positions 32 at a
+time) are scored over windows of 32 tokens that begin at token 0, 32, 64, 96 and 128: the mean log ratio of each start,
+against the margin of 0.1 that the test leaves to honest providers. Then a provider that computes the first 32 tokens
+of each answer with the promised Q4_1 and all others with Q4_0: conversations until it is caught with probability 0.95,
+when the window is drawn and when it is always the first.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.measure import Figure, main
+from fixtures import models
+from fixtures.quantise import variant
+from verifiable.challenge import window_lot
+from verifier.calibrate import Class, Scored, claims_of, converse, honest_classes, replays
+from verifier.calibrate_cli import read_settings
+from verifier.eprocess import MARGIN, needed, power
+from verifier.reexecute import Worker
+from verifier.statistics import Distances, Score, score
+from verifier.statistics import measure as distances_of
+
+CONVERSATIONS, TOKENS, LENGTH, K = 60, 160, 32, 40
+STARTS = range(0, TOKENS - LENGTH + 1, LENGTH)
+HONEST = ("kv-f16", "small-batches")
+WANTED = 0.95
+
+
+def at(talk: Distances, start: int) -> Score:
+    part = slice(start, start + LENGTH)
+    return score(Distances(talk.claim[part], talk.replays[part]))
+
+
+def drawn(talks: Sequence[Distances], seed: bytes) -> list[Score]:
+    found = []
+    for number, talk in enumerate(talks):
+        lot = window_lot(seed, number.to_bytes(16, "big"))
+        found.append(score(replace(talk, lot=lot).window(LENGTH)))
+    return found
+
+
+def first(talks: Sequence[Distances]) -> list[Score]:
+    return [at(talk, 0) for talk in talks]
+
+
+def measured(claims: Scored, own: Sequence[Scored]) -> list[Distances]:
+    return [distances_of(claim, [scored[number] for scored in own]) for number, claim in enumerate(claims)]
+
+
+def measure() -> Sequence[Figure]:
+    path = models.ensure("smollm2")
+    runtime = replace(read_settings(None, [])[0], n_ctx=1024)
+    with Worker(path) as worker:
+        talks = converse(worker, path, runtime, CONVERSATIONS, TOKENS, b"windows")
+        talks = [talk for talk in talks if len(talk.answer) == TOKENS]
+        own = replays(worker, runtime, talks)
+        honest = {
+            item.name: measured(claims_of(worker, item, talks, K), own)
+            for item in honest_classes(runtime)
+            if item.name in HONEST
+        }
+        kept = replace(runtime, type_k="f16", type_v="f16")
+        true = claims_of(worker, Class("", "", kept), talks, K)
+        cheap = claims_of(worker, Class("", "", kept, model=variant("Q4_0")), talks, K)
+    spliced = [[*mine[:LENGTH], *other[LENGTH:]] for mine, other in zip(true, cheap, strict=True)]
+    cheat = measured(spliced, own)
+    note = f"{len(talks)} conversations of {TOKENS} tokens, windows of {LENGTH}"
+    figures = [Figure("conversations", len(talks), "", note=note)]
+    for name, found in honest.items():
+        means = {start: float(np.mean([at(talk, start).mean for talk in found])) for start in STARTS}
+        spread = float(np.std([at(talk, 0).mean for talk in found], ddof=1))
+        figures += [Figure(f"honest {name}: mean log ratio from token {start} on", means[start], "") for start in means]
+        figures.append(Figure(f"honest {name}: spread between conversations at token 0", spread, ""))
+        shift = max(means.values()) - min(means.values())
+        figures.append(Figure(f"honest {name}: largest shift between starts", shift, "", at_most=MARGIN))
+    half = len(talks) // 2
+    classes = {name: drawn(found[:half], b"calibration") for name, found in honest.items()}
+    for name, scores in (
+        ("a drawn window", drawn(cheat[half:], b"audit")),
+        ("always the first tokens", first(cheat[half:])),
+    ):
+        curve = power(classes, scores, most=60)
+        count = needed(curve, WANTED)
+        if count is None:
+            what = f"Q4_0 after token {LENGTH}, {name}: power after 60 conversations"
+            figures.append(Figure(what, float(curve[-1]), ""))
+        else:
+            what = f"Q4_0 after token {LENGTH}, {name}: conversations to power {WANTED}"
+            figures.append(Figure(what, count, "conversations"))
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(main(measure, "windows", __doc__))
