@@ -43,6 +43,12 @@ def serve(
     ] = None,
     kv_type: Annotated[str, typer.Option(help="Type of the KV cache.")] = "bf16",
     k: Annotated[int, typer.Option(min=1, max=128, help="Entries committed for each token.")] = 40,
+    temperature: Annotated[float | None, typer.Option(help="Where a request is silent; default: the model's.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="The same; 0 for all entries of a record.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="The same.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="The same.")] = None,
+    repeat_penalty: Annotated[float | None, typer.Option(help="The same; 1 for none.")] = None,
+    repeat_last_n: Annotated[int | None, typer.Option(help="The same; -1 for the whole answer.")] = None,
     draft: Annotated[
         str, typer.Option(help=f"Speculation: {', '.join(DRAFTERS)}. `auto` drafts where measurements say it pays.")
     ] = "auto",
@@ -86,6 +92,14 @@ def serve(
         adapters=parse_adapters(lora),
         scheduler=SchedulerSettings(slots=slots, queue=queue),
         k=k,
+        defaults=_given(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repeat_penalty=repeat_penalty,
+            repeat_last_n=repeat_last_n,
+        ),
         drafter=draft,
         draft_model=draft_model,
         self_audit=self_audit,
@@ -106,6 +120,11 @@ def serve(
             found=f"{engine.self_audit.differences} of {engine.self_audit.checked_turns} turns",
             hint="Check memory, model file and build before serving again.",
         )
+
+
+def _given(**options: float | None) -> dict[str, float]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +184,8 @@ def _announce(engine: Engine, bars: Bars) -> None:
     say = bars.console.print
     state = "batch-invariant" if runtime.invariant else "NOT batch-invariant: audits will be inconclusive"
     say(f"Model {engine.model_name}: {state}, fingerprint {runtime.fingerprint.hex()[:16]}…", highlight=False)
+    if engine.left_out:
+        say(f"Not used, since it can't be replayed: the model's {', '.join(engine.left_out)}", highlight=False)
     for file in engine.manifest.model.adapters:
         say(f"Adapter {file.name} × {file.scale:g}", highlight=False)
     if engine.interrupted:

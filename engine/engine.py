@@ -26,8 +26,9 @@ from engine.selfaudit import Finished, SelfAudit
 from engine.sessions import Sessions
 from verifiable import records
 from verifiable.errors import PolicyError
-from verifiable.llama import library, probe_cache
+from verifiable.llama import library, probe_cache, sampling_metadata
 from verifiable.llama.context import Context
+from verifiable.llama.gguf import inspect
 from verifiable.llama.grammar import Grammar, to_gbnf
 from verifiable.llama.identity import identify
 from verifiable.llama.lora import Adapter
@@ -39,7 +40,7 @@ from verifiable.llama.settings import RuntimeSettings
 from verifiable.logits import Ranked
 from verifiable.manifest import RAW_LOGITS, Manifest, ModelIdentity, verify_manifest
 from verifiable.request import CHAT, COMPLETION, Request, parse_body
-from verifiable.sampling import SamplingDefaults, SamplingParams, choose, sampling_key
+from verifiable.sampling import SamplingParams, choose, sampling_key
 
 NONCE_BYTES = 16
 _PATIENCE = 0.5
@@ -55,13 +56,14 @@ class EngineSettings:
     """`k` entries are committed for each token; probe results are kept in `cache`; a manifest is valid for
     `validity_days` and renewed at start when half are gone. `drafter` is one of `engine.drafting.choice.DRAFTERS`;
     `draft_model` the GGUF of a draft model. `self_audit` is the share of turns that are computed again when idle.
-    `adapters` are LoRA adapters on top of the model.
+    `adapters` are LoRA adapters on top of the model. `defaults` are sampling parameters, by the names of
+    `SamplingDefaults`, that count before the model's own where a request is silent.
     """
 
     runtime: RuntimeSettings = dataclasses.field(default_factory=RuntimeSettings)
     scheduler: SchedulerSettings = dataclasses.field(default_factory=SchedulerSettings)
     k: int = 40
-    defaults: SamplingDefaults = dataclasses.field(default_factory=SamplingDefaults)
+    defaults: Mapping[str, float] = dataclasses.field(default_factory=dict)
     drafter: str = "none"
     draft_model: Path | None = None
     self_audit: float = 0.0
@@ -99,6 +101,8 @@ class Engine:
         library.load_library(runtime.tiled, passive=runtime.n_threads == 1)
         # The file first: what can't be served leaves no keys and no store behind.
         adapters = self.settings.adapters
+        metadata = inspect(self.path).metadata
+        self.defaults, self.left_out = sampling_metadata.defaults(metadata, self.settings.k, self.settings.defaults)
         identity = identify(self.path, lambda done, total: self._progress("hashing", done, total), adapters)
         self.ledger = Ledger(Path(data), self.settings.name, self.settings.ledger)
         self.store, self.keys = self.ledger.store, self.ledger.keys
@@ -268,7 +272,7 @@ class Engine:
             runtime=describe(self.settings.runtime, probed),
             k=self.settings.k,
             value_kind=RAW_LOGITS,
-            defaults=self.settings.defaults,
+            defaults=self.defaults,
             drafters=self._drafting.names,
             session_keys=(self.keys.session.public,),
             log=self.keys.log.public,

@@ -112,6 +112,7 @@ class Scheduler:
                 make_drafter(seq) if drafting and make_drafter else None,
                 self.counters,
                 chooser,
+                model.suppressed,
             )
             for seq in range(settings.slots)
         ]

@@ -116,10 +116,11 @@ class SelfAudit:
         return [leaf for leaf in leaves if isinstance(leaf, Token) and leaf.turn == finished.turn]
 
     def _processor(self, finished: Finished) -> Processor | None:
-        if not finished.params.processed:
+        model = self._model
+        if not finished.params.processed and not model.suppressed:
             return None
-        constraint = Grammar(self._model, to_gbnf(finished.constraint)) if finished.constraint else None
-        return Processor(finished.params, self._k, self._model.eog, constraint)
+        constraint = Grammar(model, to_gbnf(finished.constraint)) if finished.constraint else None
+        return Processor(finished.params, self._k, model.eog, constraint, model.suppressed)
 
 
 class _Run:

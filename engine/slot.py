@@ -42,6 +42,7 @@ class Slot:
         drafter: Drafter | None,
         counters: Counters,
         choose_token: Chooser = choose,
+        suppressed: Collection[int] = (),
     ) -> None:
         self.seq = seq
         self.drafter = drafter
@@ -56,6 +57,7 @@ class Slot:
         self._topk, self._draft_topk = TopK(k), TopK(k)
         self._piece = piece
         self._eog = eog
+        self._suppressed = suppressed
         self._counters = counters
         self._choose = choose_token
         self._processor: Processor | None = None
@@ -77,8 +79,9 @@ class Slot:
         self._emitted: list[TokenInfo] = []
         self._drafted = self._accepted = 0
         self._processor = None
-        if generation.params.processed:
-            self._processor = Processor(generation.params, self._k, self._eog, generation.constraint)
+        if generation.params.processed or self._suppressed:
+            params, constraint = generation.params, generation.constraint
+            self._processor = Processor(params, self._k, self._eog, constraint, self._suppressed)
         if self.drafter is not None:
             self.drafter.begin(self.ids, generation.namespace, self._draw)
         recorder.begin(

@@ -39,7 +39,7 @@ class OpenedSession:
 @dataclass(frozen=True, slots=True)
 class OpenedTurn:
     """One turn of the evidence. `tokens` are the claimed ids in order; `shown` holds the records that the evidence
-    opens.
+    opens; `suppressed` are the ids that the manifest bars from every answer.
     """
 
     span: TurnSpan
@@ -47,6 +47,7 @@ class OpenedTurn:
     secret: bytes
     tokens: PackedTokens | None
     shown: Mapping[int, Token]
+    suppressed: tuple[int, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -156,7 +157,8 @@ def check_evidence(evidence: Evidence, trusted: Iterable[PublicKey]) -> tuple[Op
             )
         span = session.spans[part.turn]
         shown = {seq: token for seq, token in tokens.items() if span.first <= seq < span.end.seq}
-        turn = OpenedTurn(span, parse_canonical(part.request), part.secret, part.tokens, shown)
+        suppressed = session.manifest.model.suppressed
+        turn = OpenedTurn(span, parse_canonical(part.request), part.secret, part.tokens, shown, suppressed)
         _check_turn(session, turn, evidence.kind)
         turns.append(turn)
     stray = len(tokens) - sum(len(turn.shown) for turn in turns)

@@ -27,6 +27,7 @@ from verifiable.keys import PublicKey
 from verifiable.manifest import Manifest, verify_manifest
 from verifiable.merkle import Tree, leaf_hash, node_hash, split
 from verifiable.opening import Opening
+from verifiable.processors import visible
 from verifiable.records import Token, Turn
 from verifiable.sampling import acceptable, sampling_key
 from verifiable.sealed import seal, unseal
@@ -210,7 +211,8 @@ class Fraud:
         if turn.params.processed:  # the draw depends on tokens that are not shown
             raise _nothing("the turn has processors", "a turn whose draws follow from single records", "processors")
         key = sampling_key(turn.nonce, turn.request_digest, turn.turn)
-        allowed = acceptable(token.entries, turn.params, key, token.position)
+        seen = visible(token.entries, stated.model.suppressed)
+        allowed = acceptable(seen, turn.params, key, token.position) if len(seen.ids) else frozenset[int]()
         if token.token in allowed:
             raise _nothing("the token follows from its record", "another token", str(token.token))
         return Proven(

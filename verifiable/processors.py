@@ -1,4 +1,4 @@
-"""Logit processors that can be replayed: bias, penalties, banned end tokens and a grammar, before the draw.
+"""Logit processors that can be replayed: bias, penalties, banned tokens and a grammar, before the draw.
 
 Format and arithmetic: spec/sampling-processors.md. In short:
 
@@ -8,6 +8,8 @@ Format and arithmetic: spec/sampling-processors.md. In short:
   then less (count in the answer × `frequency_penalty` + `presence_penalty` if it occurred).
 - The record holds the k best ids *after* this, with their raw logits, in the order of any record: by raw logit. The
   draw sees the same ids with processed logits, in the order of those (`candidates`), without what is masked.
+- Banned ids (the model's own list, and with `ignore_eos` those that end an answer) come after all others, and are
+  masked.
 - A grammar masks. The record's ids are then the best of the smallest window (k, 1024, everything) in which the grammar
   allows at least one token, those that it allows first. So a step costs k checks, hardly ever the whole vocabulary.
 
@@ -24,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verifiable.errors import EngineError
-from verifiable.logits import Candidates, Entries, Floats, Ids, TopK, not_finite, superset
+from verifiable.logits import Candidates, Entries, Floats, Ids, Ranked, TopK, not_finite, superset
 from verifiable.sampling import SamplingParams
 
 WINDOW = 1024
@@ -54,19 +56,25 @@ class Processor:
         constraint: the grammar's state at the start of the answer; needed where `params.constraint` is not empty. A
             replay without the model gives one that knows what was masked, and no `ends`.
         k: entries of a record.
+        suppressed: ids that the model's own list bars from every answer (`ModelIdentity.suppressed`).
     """
 
-    __slots__ = ("_bias", "_constraint", "_counts", "_ends", "_k", "_params", "_recent", "_topk")
+    __slots__ = ("_banned", "_bias", "_constraint", "_counts", "_k", "_params", "_recent", "_topk")
 
     def __init__(
-        self, params: SamplingParams, k: int, ends: Collection[int] = (), constraint: Constraint | None = None
+        self,
+        params: SamplingParams,
+        k: int,
+        ends: Collection[int] = (),
+        constraint: Constraint | None = None,
+        suppressed: Collection[int] = (),
     ) -> None:
         if params.constraint and constraint is None:
             raise EngineError("a turn's grammar", expected="one where the parameters name one", found="none")
         self._params = params
         self._k = k
         self._bias = dict(params.logit_bias)
-        self._ends = frozenset(ends) if params.ignore_eos else frozenset()
+        self._banned = frozenset(suppressed).union(ends if params.ignore_eos else ())
         self._constraint = constraint
         self._counts: dict[int, int] = {}
         self._recent: deque[int] = deque(maxlen=params.repeat_last_n)
@@ -111,15 +119,15 @@ class Processor:
         return Candidates(ids[order], values[order])
 
     def allowed(self, ids: Ids) -> Mask:
-        """Which of these ids a draw may take: not a banned end, and allowed by the grammar."""
+        """Which of these ids a draw may take: not banned, and allowed by the grammar."""
         allowed = np.ones(len(ids), np.bool_) if self._constraint is None else self._constraint.allowed(ids)
-        return allowed & ~self._banned(ids) if self._ends else allowed
+        return allowed & ~self._is_banned(ids) if self._banned else allowed
 
-    def _banned(self, ids: Ids) -> Mask:
+    def _is_banned(self, ids: Ids) -> Mask:
+        banned = self._banned
         if len(ids) > 256:
-            return np.isin(ids, list(self._ends))
-        ends = self._ends
-        return np.array([token in ends for token in ids.tolist()], np.bool_)
+            return np.isin(ids, list(banned))
+        return np.array([token in banned for token in ids.tolist()], np.bool_)
 
     def _best(self, row: Floats, count: int) -> Ids:
         """The `count` first ids of a row: banned ones last, then by processed logit, then by id."""
@@ -139,14 +147,14 @@ class Processor:
         if not np.isfinite(values).all():
             values[~np.isfinite(values)] = np.inf  # first of all: the record then refuses it
         keys: tuple[npt.NDArray[np.generic], ...] = (ids, -values)
-        if self._ends:
-            keys = (*keys, self._banned(ids))
+        if self._banned:
+            keys = (*keys, self._is_banned(ids))
         return ids[np.lexsort(keys)[:count]]
 
     def _touched(self, size: int) -> npt.NDArray[np.intp]:
         """Ids whose processed logit is, or may be, another than the raw one; ascending."""
         params = self._params
-        touched = set(self._bias) | self._ends
+        touched = set(self._bias) | self._banned
         if params.frequency_penalty or params.presence_penalty:
             touched |= self._counts.keys()
         touched.update(self._recent)
@@ -169,6 +177,15 @@ class Processor:
                 value -= count * params.frequency_penalty + params.presence_penalty
             values[index] = value
         return values
+
+
+def visible(entries: Entries, suppressed: Collection[int]) -> Ranked:
+    """What a draw sees of a record where no processor is at work: all but the suppressed ids. May be empty."""
+    if not suppressed:
+        return entries
+    barred = set(suppressed)
+    kept = np.array([token not in barred for token in entries.ids.tolist()], np.bool_)
+    return Candidates(entries.ids[kept], entries.logits[kept].astype(np.float64))
 
 
 def needs_vocabulary(params: SamplingParams) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from verifiable.checks import OpenedTurn
 from verifiable.logits import Entries, Ids, Ranked
-from verifiable.processors import Mask, Processor, needs_vocabulary
+from verifiable.processors import Mask, Processor, needs_vocabulary, visible
 from verifiable.records import Turn
 from verifiable.sampling import SLACK, SamplingParams, acceptable, gumbel, sampling_key, survivors
 from verifier.fault import Fault
@@ -134,18 +134,22 @@ class _Masks:
 
 
 def ranked(
-    entries: Sequence[Entries], tokens: Sequence[int], params: SamplingParams, masks: Sequence[bytes]
+    entries: Sequence[Entries],
+    tokens: Sequence[int],
+    params: SamplingParams,
+    masks: Sequence[bytes],
+    suppressed: Sequence[int] = (),
 ) -> list[Ranked] | None:
     """What each draw saw of its record: the processors done again over the whole turn.
 
     None where that needs masks, and none are given.
     """
     if not params.processed:
-        return list(entries)
+        return [visible(row, suppressed) for row in entries]
     if needs_vocabulary(params) and not masks:
         return None
     known = _Masks(entries, masks) if masks else None
-    processor = Processor(params, len(entries[0].ids) if entries else 1, constraint=known)
+    processor = Processor(params, len(entries[0].ids) if entries else 1, constraint=known, suppressed=suppressed)
     found: list[Ranked] = []
     for row, token in zip(entries, tokens, strict=True):
         if known is not None:
@@ -155,15 +159,22 @@ def ranked(
     return found
 
 
-def replay(turn: Turn, records: Sequence[Entries], tokens: Sequence[int], masks: Sequence[bytes] = ()) -> Fault | None:
+def replay(
+    turn: Turn,
+    records: Sequence[Entries],
+    tokens: Sequence[int],
+    masks: Sequence[bytes] = (),
+    suppressed: Sequence[int] = (),
+) -> Fault | None:
     """Replay a whole turn. Codes: `token-not-sampled`, `temperature-differs`, `text-not-sampled`.
 
+    `suppressed` are the ids that the manifest bars from every answer.
     `masks` are what `score_turn` gives. Without them, a turn whose processors need the model's vocabulary (grammar,
     ignore_eos) is not replayed: that is for an audit with the model.
     """
     key = sampling_key(turn.nonce, turn.request_digest, turn.turn)
     params, first = turn.params, turn.prompt_count
-    entries = ranked(records, tokens, params, masks)
+    entries = ranked(records, tokens, params, masks, suppressed)
     if entries is None:
         return None
     wrong = departures(entries, tokens, params, key, first)
@@ -227,12 +238,14 @@ def replay_records(turn: OpenedTurn) -> Fault | None:
     shown = [turn.shown[seq] for seq in sorted(turn.shown)]
     leaf = turn.span.turn
     if len(shown) == turn.span.end.completion_count:
-        return replay(leaf, [token.entries for token in shown], [token.token for token in shown])
+        entries = [token.entries for token in shown]
+        return replay(leaf, entries, [token.token for token in shown], suppressed=turn.suppressed)
     if leaf.params.processed:
         return None  # what the processors did depends on the tokens before, which are not all shown
     key = sampling_key(leaf.nonce, leaf.request_digest, leaf.turn)
     for token in shown:
-        for wrong in departures([token.entries], [token.token], leaf.params, key, token.position):
+        seen = visible(token.entries, turn.suppressed)
+        for wrong in departures([seen], [token.token], leaf.params, key, token.position):
             return Fault(
                 "token-not-sampled",
                 "a token is not the one that its record and the nonce give",

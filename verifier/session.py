@@ -356,7 +356,7 @@ def _compare_models(committed: ModelIdentity, mine: ModelIdentity) -> Fault | No
     fault = _compare_adapters(committed.adapters, mine.adapters)
     if fault is not None:
         return fault
-    for name in ("vocabulary", "tokenizer_digest", "template_digest"):
+    for name in ("vocabulary", "tokenizer_digest", "template_digest", "suppressed"):
         theirs, here = getattr(committed, name), getattr(mine, name)
         if theirs != here:
             return Fault(

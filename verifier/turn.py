@@ -102,7 +102,7 @@ def recompute(
                 ),
                 SAME * count,
             )
-    departed = replay(leaf, entries, claim.ids, masks)
+    departed = replay(leaf, entries, claim.ids, masks, turn.suppressed)
     if departed is not None:
         departing = set(departed.details["departing"])
         return result(departed, "".join(NOT_SAMPLED if index in departing else SAME for index in range(count)))

@@ -37,6 +37,9 @@ from verifier.memory import check_memory
 OUTPUT_BYTES = 128 << 20
 """Most bytes of logits that one decode may leave in llama.cpp's output buffer; a row takes 4 bytes a token id."""
 
+UNPROCESSED = SamplingParams(1.0, 1, 1.0, 0.0, 1)
+"""Parameters that change no logit."""
+
 Send = Callable[[list[Value]], None]
 
 
@@ -184,12 +187,15 @@ class _Recorder:
     def __init__(self, model: Model, k: int, tokens: list[int], how: Value) -> None:
         self._topk = TopK(k)
         self._tokens = iter(tokens)
+        self._masked = how is not None
         self._processor: Processor | None = None
         if how is not None:
             params, constraint = encoding.array(how, 2, "processing")
             used = SamplingParams.from_cbor(params)
             grammar = Grammar(model, to_gbnf(encoding.bytes_(constraint, "constraint"))) if used.constraint else None
-            self._processor = Processor(used, k, model.eog, grammar)
+            self._processor = Processor(used, k, model.eog, grammar, model.suppressed)
+        elif model.suppressed:
+            self._processor = Processor(UNPROCESSED, k, suppressed=model.suppressed)
 
     def __call__(self, row: Floats) -> tuple[Entries, bytes]:
         if self._processor is None:
@@ -198,7 +204,7 @@ class _Recorder:
             entries = self._processor.entries(row)
         except EngineError:  # the claimed tokens have left the grammar: the replay says where
             entries = self._topk(row)
-        mask = self._processor.allowed(entries.ids).astype("u1").tobytes()
+        mask = self._processor.allowed(entries.ids).astype("u1").tobytes() if self._masked else b""
         self._processor.accept(next(self._tokens))
         return entries, mask
 

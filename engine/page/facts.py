@@ -64,7 +64,11 @@ def served(provider: Provider) -> dict[str, Any]:
         "fingerprint": runtime.fingerprint.hex(),
         "k": manifest.k,
         "raw": manifest.value_kind == RAW_LOGITS,
-        "temperature": manifest.defaults.temperature,
+        "defaults": ", ".join(
+            f"{name} {getattr(manifest.defaults, name):g}" for name in manifest.defaults.__slots__[:4]
+        )
+        + (f", repeat_penalty {manifest.defaults.repeat_penalty:g}" if manifest.defaults.repeat_last_n else ""),
+        "suppressed": len(manifest.model.suppressed),
         "drafters": ", ".join(manifest.drafters) or "none",
         "until": when(manifest.valid_to),
         "key": provider.keys.provider.public.vkey(),

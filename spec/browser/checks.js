@@ -210,7 +210,8 @@ function checkEvidence(evidence, trusted, report) {
     const span = session.spans[part.turn];
     if (!span) throw new Failure("incomplete", `the evidence opens turn ${part.turn}, which the log lacks`);
     const shown = session.tokens.filter(({ seq }) => seq >= span.first && seq < span.end.seq);
-    const turn = { ...span, tokens: part.tokens, shown, request: null };
+    const { suppressed } = session.manifest;
+    const turn = { ...span, tokens: part.tokens, shown, suppressed, request: null };
     turn.request = report.make(
       `Turn ${part.turn}: request, salts, parameters and nonce are what was asked`,
       () => checkAsked(session, turn, part),
@@ -328,8 +329,9 @@ function checkMarks({ turn, end }, sources, steps) {
 }
 
 /** Replay what one opened turn shows; returns how many records could be replayed. */
-function checkReplay({ turn, end, shown }) {
-  return replayTurn(turn, shown, shown.length === end.completionCount);
+function checkReplay({ turn, end, shown, suppressed }) {
+  const seen = shown.map((record) => withoutSuppressed(record, suppressed));
+  return replayTurn(turn, seen, shown.length === end.completionCount);
 }
 
 /** Two heads of one session must tell one history: compare what both show, as leaves or as their hashes. */

@@ -90,7 +90,8 @@ const FRAUDS = {
       throw nothing("the leaves are of another session");
     if (processorsOf(turn.params).active) throw nothing("the draw depends on tokens that are not shown");
     const key = samplingKey(turn.nonce, turn.request, turn.turn);
-    const allowed = acceptable(token, turn.params, key, token.position);
+    const seen = withoutSuppressed(token, manifest.suppressed);
+    const allowed = acceptable(seen, turn.params, key, token.position);
     if (allowed.has(token.token)) throw nothing("the token follows from its record");
     const what = `its record gives id ${[...allowed].join(" or ")}, not ${token.token}`;
     return { code: "token-not-sampled", what, session: head.session, turn: turn.turn, position: token.position };

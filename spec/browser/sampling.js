@@ -49,6 +49,15 @@ function acceptable({ ids, logits }, params, key, position, noise = null) {
   return found;
 }
 
+/** What a draw sees of a record: all but the ids that the manifest bars from every answer. */
+function withoutSuppressed(record, suppressed) {
+  if (!suppressed.length) return record;
+  const barred = new Set(suppressed);
+  const kept = record.ids.map((id) => !barred.has(id));
+  const seen = (values) => values.filter((_, i) => kept[i]);
+  return { ...record, ids: seen(record.ids), logits: seen(record.logits) };
+}
+
 /** Whether processors changed logits before the draw, and whether undoing that needs the model's vocabulary. */
 function processorsOf({ repeatPenalty, frequencyPenalty, presencePenalty, logitBias, ignoreEos, constraint }) {
   const vocabulary = ignoreEos || constraint !== "";

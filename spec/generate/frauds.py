@@ -108,9 +108,9 @@ class _Frauds:
         def shows(name: str, expected: str, story: Story, *seqs: int, head: bytes | None = None) -> None:
             leaves = {seq: story.leaves[seq].encode() for seq in seqs}
             signed = story.head().sign(SESSION_KEY) if head is None else head
-            self.add(
-                f"a token: {name}", expected, Fraud(Kind.TOKEN, (SIGNED,), (signed,), Opening.of(story.tree(), leaves))
-            )
+            stated = story.manifest.sign(PROVIDER)
+            made = Fraud(Kind.TOKEN, (stated,), (signed,), Opening.of(story.tree(), leaves))
+            self.add(f"a token: {name}", expected, made)
 
         turn = liar.where(Turn)
         shows("that does not follow from its record", "ok", liar, turn, first + 2)
@@ -126,6 +126,17 @@ class _Frauds:
         shows("alone", "malformed", liar, first + 2)
         turns = liar.edit(first + 2, turn=1)
         shows("of another turn", "malformed", turns, turn, first + 2)
+        # A record may hold ids that the manifest suppresses; no draw sees them.
+        model = replace(MANIFEST.model, suppressed=tuple(range(0, 12, 2)))
+        barred = Story.open("barred", replace(MANIFEST, model=model)).turn(asked(temperature=1.5), 12, words=12)
+        params, request = turn_of(barred).params, barred.requests[0]
+        key = sampling_key(request.nonce or b"", request.digest(), 0)
+        unlike = next(
+            item for item in barred.tokens() if item.token not in acceptable(item.entries, params, key, item.position)
+        )
+        shows("of an honest turn, with suppressed ids in its record", "nothing-checked", barred, turn, unlike.seq)
+        lied = barred.edit(unlike.seq, token=next(iter(acceptable(unlike.entries, params, key, unlike.position))))
+        shows("that is suppressed", "ok", lied, turn, unlike.seq)
         # Under a penalty an honest token need not be what its record alone would give.
         penalised = Story.open("penalised").turn(asked(temperature=1.5, repeat_penalty=100), 12, words=9)
         params, request = turn_of(penalised).params, penalised.requests[0]

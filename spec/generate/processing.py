@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from spec.generate.cases import VectorFile
 from spec.generate.receipts import TRUST, turn_of
-from spec.generate.world import Story, asked, digest, entries
+from spec.generate.world import MANIFEST, Story, asked, digest, entries
 from verifiable.evidence import Evidence, Kind
 from verifiable.logits import Ranked
 from verifiable.records import Token, Turn
@@ -52,6 +53,7 @@ def add(file: VectorFile) -> None:
         made = Story.open(name).turn(asked(**asks), 3)
         check(f"{name}: not replayed without the vocabulary", "ok", made.evidence(Kind.FULL))
 
+    _suppressed(check, penalties)
     words = 12
     unprocessed = (entries(12 + index, vocabulary=words) for index in range(12))
 
@@ -75,3 +77,33 @@ def add(file: VectorFile) -> None:
     for name, changed in changes.items():
         other = story.edit(turn, params=replace(params, **changed))
         check(f"{name} than was asked for", "parameters-differ", other.evidence())
+
+
+def _suppressed(check: Callable[[str, str, Evidence], None], penalties: dict[str, Any]) -> None:
+    """Turns under a manifest that bars ids from every answer."""
+    barred = tuple(range(0, 12, 2))
+    manifest = replace(MANIFEST, model=replace(MANIFEST.model, suppressed=barred))
+
+    def open_(name: str) -> Story:
+        return Story.open(name, manifest)
+
+    stories = {
+        "ids suppressed": open_("suppressed").turn(asked(temperature=1.2), 9, words=12),
+        "ids suppressed, greedy": open_("greedy").turn(asked(temperature=0), 9, words=12),
+        "ids suppressed, and penalties": open_("both").turn(asked(temperature=1.2, **penalties), 9, words=12),
+        "ids suppressed, with filters": open_("filters").turn(asked(top_k=2, top_p=0.7, min_p=0.1), 9, words=12),
+    }
+    for name, story in stories.items():
+        check(name, "ok", story.evidence(Kind.FULL))
+    honest = stories["ids suppressed"]
+    first = honest.where(Token)
+    check("single records under suppressed ids are replayed", "ok", honest.evidence(Kind.RECORDS, shown=[first + 3]))
+    words = iter([entries(12 + index, vocabulary=12) for index in range(9)])
+
+    def all_ids(seen: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
+        return choose(next(words), params, key, position)
+
+    ignored = open_("barred").turn(asked(temperature=1.2), 9, sampler=all_ids, words=12)
+    check("suppressed ids drawn all the same", "text-not-sampled", ignored.evidence(Kind.FULL))
+    at = next(token.seq for token in ignored.tokens() if token.token in barred)
+    check("one suppressed id drawn", "token-not-sampled", ignored.evidence(Kind.RECORDS, shown=[at]))

@@ -21,7 +21,7 @@ from verifiable.logits import Entries, Ranked
 from verifiable.manifest import RAW_LOGITS, Manifest, ModelFile, ModelIdentity, Runtime
 from verifiable.merkle import Tree, leaf_hash
 from verifiable.opening import Opening
-from verifiable.processors import Processor
+from verifiable.processors import Processor, visible
 from verifiable.receipt import Receipt
 from verifiable.records import Close, End, Finish, Leaf, Open, Source, Token, Turn
 from verifiable.request import CHAT, Request, parse_body
@@ -198,7 +198,9 @@ class Story:
             cached,
         )
         key = sampling_key(nonce, request.digest(), number)
-        processor = Processor(replace(params, constraint=b"", ignore_eos=False), manifest.k)
+        suppressed = manifest.model.suppressed
+        known = replace(params, constraint=b"", ignore_eos=False)
+        processor = Processor(known, manifest.k, suppressed=suppressed)
         leaves: list[Leaf] = [first]
         step = row = -1
         fresh = True
@@ -209,7 +211,8 @@ class Story:
             seq += 1
             position = prompt_count + index
             found = entries(number * 1000 + position, vocabulary=words)
-            drawn = sampler(processor.candidates(found) if params.processed else found, params, key, position)
+            seen = processor.candidates(found) if params.processed else visible(found, suppressed)
+            drawn = sampler(seen, params, key, position)
             processor.accept(drawn)
             leaves.append(
                 Token(

@@ -7,7 +7,7 @@ import pytest
 
 from verifiable.errors import EngineError, MalformedError, PolicyError
 from verifiable.logits import Ids
-from verifiable.processors import Mask, Processor, needs_vocabulary
+from verifiable.processors import Mask, Processor, needs_vocabulary, visible
 from verifiable.sampling import SamplingParams
 
 
@@ -45,6 +45,24 @@ def test_the_example_of_the_specification() -> None:
     drawn = processor.candidates(entries)
     assert drawn.ids.tolist() == [9, 52, 17]
     assert drawn.logits.tolist() == [5.25, 3.480769230769231, 2.596153846153846]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_suppressed_ids_come_last_and_are_never_drawn(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size, k = int(rng.integers(4, 60)), int(rng.integers(1, 12))
+    barred = sorted(int(token) for token in rng.choice(size, int(rng.integers(1, size)), replace=False))
+    row = rng.normal(0.0, 3.0, size).astype(np.float32)
+    processor = Processor(params(), k, suppressed=barred)
+    entries = processor.entries(row)
+    order = sorted(range(size), key=lambda token: (token in barred, -row[token], token))[:k]
+    assert set(entries.ids.tolist()) == set(order)
+    assert (np.diff(entries.logits) <= 0.0).all()
+    seen = [token for token in order if token not in barred]
+    assert processor.candidates(entries).ids.tolist() == visible(entries, barred).ids.tolist() == seen
+    assert visible(entries, barred).logits.tolist() == [float(row[token]) for token in seen]
+    both = Processor(params(ignore_eos=True), k, ends=[seen[0]] if seen else [], suppressed=barred)
+    assert both.candidates(both.entries(row)).ids.tolist()[: len(seen) - 1] == seen[1:]
 
 
 @pytest.mark.parametrize("seed", range(40))

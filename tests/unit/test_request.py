@@ -172,6 +172,23 @@ def test_parameters_follow_from_request_and_manifest() -> None:
         assert caught.value.parameter == "messages"
 
 
+@pytest.mark.parametrize(
+    ("asks", "expected"),
+    [
+        ({}, (1.1, 32)),
+        ({"repeat_penalty": 1.5}, (1.5, 32)),
+        ({"repeat_last_n": -1}, (1.1, 2**31 - 1)),
+        ({"repeat_penalty": 1}, (1.0, 0)),
+        ({"repeat_last_n": 0}, (1.0, 0)),
+    ],
+)
+def test_a_repeat_penalty_of_the_manifest(asks: dict[str, float], expected: tuple[float, int]) -> None:
+    penalised = SamplingDefaults(repeat_penalty=1.1, repeat_last_n=32)
+    found = chat(**asks).params(penalised, 40, 100, 60)
+    assert (found.repeat_penalty, found.repeat_last_n) == expected
+    assert chat(repeat_penalty=1.5).params(SamplingDefaults(), 40, 100, 60).repeat_last_n == 64
+
+
 def test_values_without_a_canonical_form_are_refused() -> None:
     for body in (b'{"messages":[{"role":"user","content":"\\ud800"}]}', b'{"metadata":{"a":1e999},"prompt":"x"}'):
         with pytest.raises((PolicyError, MalformedError)):

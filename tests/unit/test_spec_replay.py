@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from spec.generate.world import PROVIDER, Story, asked, tokens_digest
+from spec.generate.world import MANIFEST, PROVIDER, Story, asked, tokens_digest
 from verifiable.checks import check_evidence
 from verifiable.evidence import Evidence, Kind
 from verifiable.verdict import Status, Verdict
@@ -48,6 +49,15 @@ def test_only_what_was_replayed_is_counted(asks: dict[str, Any], kind: Kind, cou
     verdict = told(story, evidence)
     assert verdict.status is Status.RECEIPT
     assert said(verdict) == (f"{count} tokens follow from their records and the turn's key" if count else "")
+
+
+@pytest.mark.parametrize(("kind", "count"), [(Kind.FULL, 5), (Kind.RECORDS, 2)])
+def test_suppressed_ids_need_neither_the_model_nor_the_tokens_before(kind: Kind, count: int) -> None:
+    manifest = replace(MANIFEST, model=replace(MANIFEST.model, suppressed=(0, 2, 4)))
+    story = Story.open("suppressed", manifest).turn(asked(temperature=1.2), 5, words=10)
+    shown = [token.seq for token in story.tokens()[1:3]]
+    _, (turn,) = check_evidence(story.evidence(kind, shown=shown if kind is Kind.RECORDS else []), TRUST)
+    assert (replayable(turn), replay_records(turn)) == (count, None)
 
 
 def test_a_replaced_token_is_found_where_it_can_be() -> None:

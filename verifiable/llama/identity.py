@@ -6,23 +6,25 @@ Pure Python: an auditor can compare a file with a manifest without llama.cpp.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Final
 
 from verifiable.errors import EngineError
-from verifiable.identity import AdapterFile, ModelFile, ModelIdentity
+from verifiable.identity import MAX_SUPPRESSED, AdapterFile, ModelFile, ModelIdentity
 from verifiable.llama.gguf import GGUFInfo
 from verifiable.llama.gguf_checks import TOKENS, unusable
 from verifiable.llama.gguf_parts import inspect_parts
-from verifiable.llama.gguf_types import STRING, U32
+from verifiable.llama.gguf_types import ARRAY, I32, STRING, TYPE_NAMES, U32, ArrayPlace
 from verifiable.llama.lora import Adapter, inspect_adapters
 
 Progress = Callable[[int, int], None]
 """Called with what is done and the total, in the same unit."""
 
 TEMPLATE: Final = "tokenizer.chat_template"
+SUPPRESS: Final = "tokenizer.ggml.suppress_tokens"
 _TOKENIZER: Final = "tokenizer."
 _UNKNOWN_TYPE: Final = 1024  # LLAMA_FTYPE_GUESSED in llama.h: the file does not say
 _CHUNK: Final = 4 * 1024 * 1024
@@ -49,6 +51,8 @@ def identify(
     """
     parts = inspect_parts(path)
     first, info = parts[0]
+    vocabulary = _vocabulary(info, str(info.metadata["general.architecture"]))
+    suppressed = _suppressed(first, info, vocabulary)
     added = inspect_adapters(adapters, [part for _, part in parts])
     paths = [each.path for each in adapters]
     files = _hash_files([*parts, *zip(paths, added, strict=True)], progress)
@@ -61,13 +65,14 @@ def identify(
         architecture=str(architecture),
         file_type=_file_type(info),
         parameters=sum(tensor.elements for _, part in parts for tensor in part.tensors),
-        vocabulary=_vocabulary(info, str(architecture)),
+        vocabulary=vocabulary,
         tokenizer_digest=_tokenizer_digest(first, info),
         template_digest=hashlib.sha256(template.encode("utf-8")).digest(),
         adapters=tuple(
             AdapterFile(file.name, file.sha256, file.size, adapter.scale)
             for file, adapter in zip(files[len(parts) :], adapters, strict=True)
         ),
+        suppressed=suppressed,
     )
 
 
@@ -107,15 +112,38 @@ def _vocabulary(info: GGUFInfo, architecture: str) -> int:
     return size if isinstance(size, int) and size >= 0 else 0
 
 
+def _suppressed(path: Path, info: GGUFInfo, vocabulary: int) -> tuple[int, ...]:
+    """The ids of the model's own list, as llama_vocab::impl::load in llama-vocab.cpp takes them: those that exist."""
+    entry = info.fields.get(SUPPRESS)
+    if entry is None:
+        return ()
+    if entry.kind != ARRAY or entry.element != I32:
+        raise unusable(str(path), f"{SUPPRESS} has the wrong type", "an array of i32", TYPE_NAMES[entry.kind])
+    place = entry.value
+    values: tuple[object, ...] = place if isinstance(place, tuple) else ()
+    if isinstance(place, ArrayPlace):
+        values = struct.unpack(f"<{place.count}i", _read(path, place.offset, place.size))
+    ids = tuple(sorted({value for value in values if isinstance(value, int) and 0 <= value < vocabulary}))
+    if len(ids) > MAX_SUPPRESSED or (ids and len(ids) >= vocabulary):
+        raise unusable(str(path), f"{SUPPRESS} bars too much", f"at most {MAX_SUPPRESSED} ids, not all", len(ids))
+    return ids
+
+
 def _tokenizer_digest(path: Path, info: GGUFInfo) -> bytes:
     digest = hashlib.sha256()
     keys = sorted(key for key in info.fields if key.startswith(_TOKENIZER) and not key.startswith(TEMPLATE))
+    for key in keys:
+        digest.update(_read(path, info.fields[key].offset, info.fields[key].size))
+    return digest.digest()
+
+
+def _read(path: Path, offset: int, size: int) -> bytes:
     try:
         with open(path, "rb") as file:
-            for key in keys:
-                entry = info.fields[key]
-                file.seek(entry.offset)
-                digest.update(file.read(entry.size))
+            file.seek(offset)
+            data = file.read(size)
     except OSError as error:
         raise EngineError(f"cannot read {path}", found=error.strerror or error) from error
-    return digest.digest()
+    if len(data) != size:
+        raise EngineError(f"{path} changed while it was read", expected=f"{size:,} bytes", found=f"{len(data):,}")
+    return data

@@ -42,6 +42,7 @@ class Model:
         has_encoder: an encoder-decoder model.
         description: llama.cpp's short description, such as "llama 135M Q4_1".
         eog: ids that end a generation.
+        suppressed: ids that the model's own list bars from every answer, ascending.
         bos: id of the beginning-of-sequence token, or None.
         adds_bos: whether the tokenizer is meant to put `bos` first.
         chat_template: the Jinja source that the file carries, or None.
@@ -98,6 +99,9 @@ class Model:
         control.pop("", None)
         words.pop("", None)
         self.eog: frozenset[int] = frozenset(eog)
+        count = ctypes.c_int32()
+        barred = lib.llama_vocab_get_suppress_tokens(self._vocab, ctypes.byref(count))
+        self.suppressed: tuple[int, ...] = tuple(sorted({barred[at] for at in range(count.value)}))
         self.control_tokens: Mapping[str, int] = MappingProxyType(control)
         self.control_attributes: Mapping[int, int] = MappingProxyType(attributes)
         self.whole_words: Mapping[str, int] = MappingProxyType(words)
