@@ -21,7 +21,7 @@ from engine.engine import Engine, EngineSettings
 from engine.ledger import LedgerSettings
 from engine.scheduler import SchedulerSettings
 from verifiable.errors import EngineError, PolicyError
-from verifiable.llama import hub
+from verifiable.llama import hub, options
 from verifiable.llama.lora import parse_adapters
 from verifiable.llama.settings import RuntimeSettings
 
@@ -35,12 +35,19 @@ def serve(
     queue: Annotated[
         int | None, typer.Option(min=0, help="Requests that may wait when every slot is taken; as many as slots.")
     ] = None,
-    gpu_layers: Annotated[int, typer.Option(min=-1, help="Layers on a GPU; -1 for all.")] = 0,
+    gpu_layers: options.GpuLayers = 0,
+    device: options.Device = "",
+    rope_freq_base: options.FreqBase = None,
+    rope_freq_scale: options.FreqScale = None,
+    rope_scaling: options.Scaling = None,
+    yarn_orig_ctx: options.YarnOrigCtx = None,
+    yarn_ext_factor: options.YarnExtFactor = None,
+    yarn_attn_factor: options.YarnAttnFactor = None,
+    yarn_beta_fast: options.YarnBetaFast = None,
+    yarn_beta_slow: options.YarnBetaSlow = None,
     ctx: Annotated[int, typer.Option(min=8, help="Context length of one answer, tokens.")] = 4096,
     threads: Annotated[int, typer.Option(min=1, help="Threads for the model.")] = 1,
-    lora: Annotated[
-        list[str] | None, typer.Option(help="FILE[:SCALE]: a LoRA adapter on top of the model; may be repeated.")
-    ] = None,
+    lora: options.Lora = None,
     kv_type: Annotated[str, typer.Option(help="Type of the KV cache.")] = "bf16",
     k: Annotated[int, typer.Option(min=1, max=128, help="Entries committed for each token.")] = 40,
     temperature: Annotated[float | None, typer.Option(help="Where a request is silent; default: the model's.")] = None,
@@ -88,6 +95,11 @@ def serve(
             type_v=kv_type,
             n_threads=threads,
             n_gpu_layers=gpu_layers,
+            device=device,
+            rope=options.rope(
+                *(rope_freq_base, rope_freq_scale, rope_scaling, yarn_orig_ctx),
+                *(yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow),
+            ),
         ),
         adapters=parse_adapters(lora),
         scheduler=SchedulerSettings(slots=slots, queue=queue),
@@ -184,6 +196,8 @@ def _announce(engine: Engine, bars: Bars) -> None:
     say = bars.console.print
     state = "batch-invariant" if runtime.invariant else "NOT batch-invariant: audits will be inconclusive"
     say(f"Model {engine.model_name}: {state}, fingerprint {runtime.fingerprint.hex()[:16]}…", highlight=False)
+    if runtime.rope.stated():
+        say(f"RoPE {runtime.rope}", highlight=False)
     if engine.left_out:
         say(f"Not used, since it can't be replayed: the model's {', '.join(engine.left_out)}", highlight=False)
     for file in engine.manifest.model.adapters:

@@ -208,6 +208,7 @@ class Engine:
             n_gpu_layers=runtime.n_gpu_layers,
             progress=lambda done, total: self._progress("loading", done, total),
             adapters=self.settings.adapters,
+            device=runtime.device,
         )
 
     def _prompt(self, request: Request, opened: int | None = None) -> list[int]:

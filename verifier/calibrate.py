@@ -234,7 +234,8 @@ def converse(
         chat = True
     except PolicyError:
         chat = False  # no chat template
-    talks = generate(model, requests(count, seed, tokens, chat=chat), n_ctx, threads, adapters)
+    asked = requests(count, seed, tokens, chat=chat)
+    talks = generate(model, asked, n_ctx, threads, adapters, runtime.rope)
     return [talk for talk in talks if len(talk.answer) > 1]
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from verifiable.errors import MalformedError, PolicyError
+from verifiable.llama import options
+from verifiable.llama.settings import INVARIANT, RuntimeSettings
 
 if TYPE_CHECKING:
     from verifiable.manifest import Runtime
@@ -22,10 +24,17 @@ def calibrate(
     manifest: Annotated[
         Path | None, typer.Option(help="The provider's manifest, for its settings; batch-invariant ones without.")
     ] = None,
-    lora: Annotated[
-        list[str] | None,
-        typer.Option(help="FILE[:SCALE]: your copy of a LoRA adapter that the provider names; may be repeated."),
-    ] = None,
+    lora: options.Lora = None,
+    gpu_layers: options.GpuLayers = 0,
+    device: options.Device = "",
+    rope_freq_base: options.FreqBase = None,
+    rope_freq_scale: options.FreqScale = None,
+    rope_scaling: options.Scaling = None,
+    yarn_orig_ctx: options.YarnOrigCtx = None,
+    yarn_ext_factor: options.YarnExtFactor = None,
+    yarn_attn_factor: options.YarnAttnFactor = None,
+    yarn_beta_fast: options.YarnBetaFast = None,
+    yarn_beta_slow: options.YarnBetaSlow = None,
     trust: Annotated[list[str] | None, typer.Option(help="The provider's public key, with --manifest.")] = None,
     against: Annotated[
         list[str] | None,
@@ -47,7 +56,12 @@ def calibrate(
 
     if not model.is_file():
         raise PolicyError("no such model file", found=model, hint="Name the GGUF file that the provider promises.")
-    runtime, k = read_settings(manifest, trust or [])
+    rope = options.rope(
+        *(rope_freq_base, rope_freq_scale, rope_scaling, yarn_orig_ctx),
+        *(yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow),
+    )
+    settings = RuntimeSettings(n_gpu_layers=gpu_layers, device=device, rope=rope)
+    runtime, k = read_settings(manifest, trust or [], settings)
 
     def say(stage: str, done: int, total: int) -> None:
         if stage:
@@ -84,18 +98,23 @@ def parse_deviation(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def read_settings(manifest: Path | None, trust: list[str]) -> tuple[Runtime, int]:
-    """The settings and k of a signed manifest, or the batch-invariant settings and the default k."""
-    from verifiable.manifest import Runtime, verify_manifest
+def read_settings(
+    manifest: Path | None, trust: list[str], settings: RuntimeSettings = INVARIANT
+) -> tuple[Runtime, int]:
+    """The settings and k of a signed manifest, or *settings* and the default k. Raises PolicyError where both say."""
+    from verifiable.llama.library import BuildInfo
+    from verifiable.llama.probe_result import ProbeResult
+    from verifiable.llama.runtime import describe
+    from verifiable.manifest import verify_manifest
     from verifier import files
 
     if manifest is not None:
+        if settings != INVARIANT:
+            raise PolicyError("settings come from the manifest", expected="--manifest or settings", found="both")
         if not trust:
             raise PolicyError("no key to trust the manifest with", expected="--trust KEY", found="none")
         with manifest.open("rb") as file:
             stated = verify_manifest(file.read(1 << 20), files.read_trust(trust))
         return stated.runtime, stated.k
-    from verifiable.llama.settings import INVARIANT, as_dict
-
-    chosen = {name: value for name, value in as_dict(INVARIANT).items() if name not in ("n_seq_max", "n_threads")}
-    return Runtime("", "", "", **chosen, fingerprint=bytes(32), invariant=True), 40  # type: ignore[arg-type]
+    nothing_measured = ProbeResult(True, bytes(32), (), BuildInfo("", "", ""), 0.0)
+    return describe(settings, nothing_measured), 40

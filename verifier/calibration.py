@@ -181,7 +181,8 @@ class Calibration:
             raise MalformedError("calibration version", expected=VERSION, found=str(fields["version"]))
         if isinstance(fields["k"], bool) or not isinstance(fields["k"], int) or not 1 <= fields["k"] <= 128:
             raise MalformedError("calibration k", expected="1 to 128", found=str(fields["k"]))
-        settings = _fields(fields["settings"], set(SETTINGS), "settings")
+        settings = _map(fields["settings"])
+        _fields(settings, set(SETTINGS) | (settings.keys() & {"device", "rope"}), "settings")
         made = cls(
             tuple(map(_text, _list(fields["model"], "model"))),
             settings,
@@ -209,8 +210,10 @@ def files_of(identity: ModelIdentity) -> tuple[str, ...]:
 
 
 def settings_of(runtime: Runtime) -> dict[str, Any]:
-    """The settings of a manifest that change arithmetic."""
-    return {name: getattr(runtime, name) for name in SETTINGS}
+    """The settings of a manifest that change arithmetic; of device and RoPE what is stated."""
+    found = {name: getattr(runtime, name) for name in SETTINGS}
+    stated = {"device": runtime.device, "rope": runtime.rope.stated()}
+    return found | {name: value for name, value in stated.items() if value}
 
 
 def _numbers(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float]:

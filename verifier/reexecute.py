@@ -57,6 +57,8 @@ _SETTINGS = (
     "swa_full",
     "n_threads",
     "n_gpu_layers",
+    "device",
+    "rope",
 )
 """The fields of verifiable.llama's RuntimeSettings in their order; that package is for the worker alone to import."""
 
@@ -291,6 +293,7 @@ class Worker:
         rows = min(runtime.n_batch, ROWS)
         values: dict[str, Any] = {name: getattr(runtime, name) for name in _SETTINGS if name not in _MINE}
         values |= {"n_seq_max": 1, "n_threads": self._threads, "n_batch": rows, "n_ubatch": min(runtime.n_ubatch, rows)}
+        values["rope"] = runtime.rope.to_cbor()
         if kv_type is not None:
             values |= {"type_k": kv_type, "type_v": kv_type, "flash_attn": True}
         return [values[name] for name in _SETTINGS]

@@ -67,6 +67,9 @@ def describe(
         "runtime": {
             "build": manifest.runtime.build,
             "kv": f"{manifest.runtime.type_k}/{manifest.runtime.type_v}",
+            "gpu_layers": manifest.runtime.n_gpu_layers,
+            "device": manifest.runtime.device,
+            "rope": manifest.runtime.rope.stated(),
             "fingerprint": manifest.runtime.fingerprint.hex(),
         },
         "head": {"size": session.head.size, "root": session.head.root.hex(), "time": session.head.time},

@@ -24,6 +24,7 @@ from verifiable.encoding import Value
 from verifiable.errors import EngineError, VerificationError
 from verifiable.llama.lora import Adapter, adapters_from_cbor, adapters_to_cbor
 from verifiable.request import CHAT, COMPLETION, Request, parse_body
+from verifiable.rope import MODELS_OWN, Rope
 from verifier import pipe
 from verifier.pipe import ClosedError, Reader, StalledError
 
@@ -96,6 +97,7 @@ def generate(
     n_ctx: int,
     threads: int = 1,
     adapters: Sequence[Adapter] = (),
+    rope: Rope = MODELS_OWN,
 ) -> list[Conversation]:
     """The answers of the auditor's own model under batch-invariant settings, in the order of `wanted`.
 
@@ -106,6 +108,7 @@ def generate(
     command: list[Value] = [os.path.abspath(fspath(model)), n_ctx, threads]
     command.append([item.canonical for item in wanted])
     command.append(adapters_to_cbor(adapters))
+    command.append(rope.to_cbor())
     root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
@@ -159,7 +162,8 @@ def _serve(command: list[Value], send: Sender) -> None:
 
     path, n_ctx, threads = str(command[0]), int(str(command[1])), int(str(command[2]))
     canonical = [encoding.bytes_(item, "request") for item in encoding.array(command[3], None, "requests")]
-    settings = RuntimeSettings(n_ctx=n_ctx, n_seq_max=AT_ONCE, n_threads=threads)
+    rope = Rope.from_cbor(encoding.map_(command[5], (), "RoPE settings", optional=range(2, 10)))
+    settings = RuntimeSettings(n_ctx=n_ctx, n_seq_max=AT_ONCE, n_threads=threads, rope=rope)
     load_library(settings.tiled, passive=threads == 1)
     adapters = adapters_from_cbor(command[4])
     with Model.load(path, settings.repack, settings.n_gpu_layers, adapters=adapters) as model:

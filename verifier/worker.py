@@ -30,6 +30,7 @@ from verifiable.logits import Entries, Floats, TopK
 from verifiable.manifest import ModelIdentity
 from verifiable.processors import Processor
 from verifiable.request import parse_canonical
+from verifiable.rope import Rope
 from verifiable.sampling import SamplingParams
 from verifier import pipe
 from verifier.memory import check_memory
@@ -56,12 +57,13 @@ def unpack(data: bytes) -> list[int]:
 
 
 def settings_to_cbor(settings: RuntimeSettings) -> list[Value]:
-    return [getattr(settings, name) for name in RuntimeSettings.__slots__]
+    return [getattr(settings, name) for name in RuntimeSettings.__slots__[:-1]] + [settings.rope.to_cbor()]
 
 
 def settings_from_cbor(value: Value) -> RuntimeSettings:
     names = RuntimeSettings.__slots__
     items: list[Any] = list(encoding.array(value, len(names), "runtime settings"))
+    items[-1] = Rope.from_cbor(encoding.map_(items[-1], (), "RoPE settings", optional=range(2, 10)))
     return RuntimeSettings(**dict(zip(names, items, strict=True)))
 
 
@@ -161,14 +163,18 @@ class Session:
     def _load(self, path: str, adapters: Value, settings: RuntimeSettings) -> Model:
         load_library(settings.tiled, passive=settings.n_threads == 1)
         wanted = (settings.repack, settings.n_gpu_layers)
-        added = adapters_from_cbor(adapters)
+        added, device = adapters_from_cbor(adapters), settings.device
         model = self._model
-        same = model is not None and (model.repack, model.n_gpu_layers, model.adapters) == (*wanted, added)
+        same = model is not None and (model.repack, model.n_gpu_layers, model.adapters, model.device) == (
+            *wanted,
+            added,
+            device,
+        )
         if model is None or path != self._path or not same:
             if model is not None:
                 model.close()  # closes its context first
             self._model = self._context = None
-            model = Model.load(path, *wanted, progress=self._progress("loading"), adapters=added)
+            model = Model.load(path, *wanted, progress=self._progress("loading"), adapters=added, device=device)
             self._model, self._path = model, path
         return model
 

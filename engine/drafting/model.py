@@ -15,16 +15,18 @@ from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
+from verifiable.rope import MODELS_OWN
 
 
 class DraftModel:
     """The draft model and one context with a sequence for each slot. Raises PolicyError for another vocabulary."""
 
     def __init__(self, path: str | PathLike[str], target: Model, settings: RuntimeSettings) -> None:
-        self._model = Model.load(path, repack=settings.repack, n_gpu_layers=settings.n_gpu_layers)
+        settings = replace(settings, rope=MODELS_OWN)  # what is set is the target's
+        self._model = Model.load(path, settings.repack, settings.n_gpu_layers, device=settings.device)
         try:
             check_vocabulary(self._model, target)
-            self.context = Context(self._model, replace(settings, n_batch=settings.n_batch))
+            self.context = Context(self._model, settings)
         except BaseException:
             self._model.close()
             raise

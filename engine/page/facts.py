@@ -60,6 +60,8 @@ def served(provider: Provider) -> dict[str, Any]:
         "parameters": f"{manifest.model.parameters:,}",
         "context": f"{runtime.n_ctx:,}",
         "kv": runtime.type_k if runtime.type_k == runtime.type_v else f"{runtime.type_k} and {runtime.type_v}",
+        "rope": str(runtime.rope),
+        "device": runtime.device or ("chosen by llama.cpp" if runtime.n_gpu_layers else ""),
         "invariant": runtime.invariant,
         "fingerprint": runtime.fingerprint.hex(),
         "k": manifest.k,

@@ -96,6 +96,7 @@ function factsOf({ session, turn }) {
           hash(manifest.fingerprint),
         ),
       ],
+      ...statedOf(manifest),
     ]),
   );
   for (const span of session.spans)
@@ -107,6 +108,16 @@ function factsOf({ session, turn }) {
       ),
     );
   return facts;
+}
+
+/** What a manifest says only where it is not left to llama.cpp and the model. */
+function statedOf({ rope, device, gpuLayers, suppressed }) {
+  const rows = [];
+  const settings = Object.entries(rope).map(([name, value]) => `${name} ${value}`);
+  if (settings.length) rows.push(["RoPE", settings.join(", ")]);
+  if (device !== null || gpuLayers) rows.push(["Device", foreign(device ?? "chosen by llama.cpp")]);
+  if (suppressed.length) rows.push(["Suppressed", `${suppressed.length} tokens, by the model’s own list`]);
+  return rows;
 }
 
 function turnOf({ turn, end }, mine, openedTurn) {

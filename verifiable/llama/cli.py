@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from verifiable.errors import PolicyError
+from verifiable.llama import options
 from verifiable.llama.identity import identify
 from verifiable.llama.library import load_library
 from verifiable.llama.lora import parse_adapters
@@ -33,9 +34,17 @@ def probe(
     repack: Annotated[bool, typer.Option("--repack", help="Let llama.cpp rearrange the weights at load.")] = False,
     tiled: Annotated[bool, typer.Option("--tiled", help="Allow the tiled K-quant product.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=512, help="Threads that do the work.")] = 1,
-    lora: Annotated[
-        list[str] | None, typer.Option(help="FILE[:SCALE]: a LoRA adapter on top of the model; may be repeated.")
-    ] = None,
+    lora: options.Lora = None,
+    gpu_layers: options.GpuLayers = 0,
+    device: options.Device = "",
+    rope_freq_base: options.FreqBase = None,
+    rope_freq_scale: options.FreqScale = None,
+    rope_scaling: options.Scaling = None,
+    yarn_orig_ctx: options.YarnOrigCtx = None,
+    yarn_ext_factor: options.YarnExtFactor = None,
+    yarn_attn_factor: options.YarnAttnFactor = None,
+    yarn_beta_fast: options.YarnBetaFast = None,
+    yarn_beta_slow: options.YarnBetaSlow = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure, whatever was measured before, and keep nothing.")
     ] = False,
@@ -48,7 +57,20 @@ def probe(
     """
     if kv_type not in KV_TYPES:
         raise PolicyError("--kv-type", expected=", ".join(KV_TYPES), found=kv_type)
-    settings = RuntimeSettings(type_k=kv_type, type_v=kv_type, repack=repack, tiled=tiled, n_threads=threads)
+    rope = options.rope(
+        *(rope_freq_base, rope_freq_scale, rope_scaling, yarn_orig_ctx),
+        *(yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow),
+    )
+    settings = RuntimeSettings(
+        type_k=kv_type,
+        type_v=kv_type,
+        repack=repack,
+        tiled=tiled,
+        n_threads=threads,
+        n_gpu_layers=gpu_layers,
+        device=device,
+        rope=rope,
+    )
     # The comparison needs two threads, and must end on a busy machine, too.
     load_library(tiled, passive=True)
     errors = Console(stderr=True)
@@ -119,6 +141,8 @@ def _as_text(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSett
         f"Model        {identity.files[0].name}  (sha256 {identity.files[0].sha256.hex()[:16]}…)",
         *[f"Adapter      {f.name} × {f.scale:g}  (sha256 {f.sha256.hex()[:16]}…)" for f in identity.adapters],
         f"Settings     KV {settings.type_k}, {'with ' + ', '.join(on) if on else 'no repack, not tiled'}",
+        *([f"Device       {settings.device or 'all'}"] if settings.device or settings.n_gpu_layers else []),
+        *([f"RoPE         {settings.rope}"] if settings.rope.stated() else []),
         f"Build        {result.build.build}; {result.build.bindings}",
         f"Fingerprint  {result.fingerprint.hex()}",
         "",

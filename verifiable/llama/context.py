@@ -20,6 +20,7 @@ from verifiable.llama.batch import Batch
 from verifiable.llama.model import Model
 from verifiable.llama.settings import KV_TYPES, RuntimeSettings
 from verifiable.llama.trace import Trace
+from verifiable.rope import MODELS_OWN, SCALINGS
 
 __all__ = ["AbortedError", "Batch", "Context", "LogitRows", "NoRoomError", "RollbackError"]
 
@@ -73,7 +74,7 @@ class Context:
     Belongs to one thread at a time. Close it, or use it in a `with` statement; closing its model closes it too.
 
     Args:
-        model: an open model, loaded with the same `repack` and `n_gpu_layers` as *settings* say.
+        model: an open model, loaded with the same `repack`, `n_gpu_layers` and `device` as *settings* say.
         settings: how to run it.
         trace: an observer of the computation, for the numerics probe.
 
@@ -291,11 +292,11 @@ class Context:
 
 
 def _check_fit(model: Model, settings: RuntimeSettings) -> None:
-    if (model.repack, model.n_gpu_layers) != (settings.repack, settings.n_gpu_layers):
+    if (model.repack, model.n_gpu_layers, model.device) != (settings.repack, settings.n_gpu_layers, settings.device):
         raise PolicyError(
             "the model was loaded with other settings",
-            expected=f"repack={settings.repack}, n_gpu_layers={settings.n_gpu_layers}",
-            found=f"repack={model.repack}, n_gpu_layers={model.n_gpu_layers}",
+            expected=f"repack={settings.repack}, n_gpu_layers={settings.n_gpu_layers}, device={settings.device!r}",
+            found=f"repack={model.repack}, n_gpu_layers={model.n_gpu_layers}, device={model.device!r}",
         )
     if library.is_tiled() != settings.tiled:
         raise PolicyError(
@@ -308,6 +309,8 @@ def _check_fit(model: Model, settings: RuntimeSettings) -> None:
         raise EngineError(
             "the model does not generate text token by token", expected="a decoder", found=model.description
         )
+    if not model.has_rope and settings.rope != MODELS_OWN:
+        raise PolicyError("the model has no RoPE to be set", expected="no RoPE setting", found=settings.rope)
     if not model.has_rope and not model.is_recurrent and settings.n_ctx > model.n_ctx_train > 0:
         # Positions are rows of a table; reading past its end ends the process.
         raise PolicyError(
@@ -329,6 +332,13 @@ def _params(lib: Any, settings: RuntimeSettings) -> Any:
     params.flash_attn_type = fused
     params.kv_unified = settings.kv_unified
     params.swa_full = settings.swa_full
+    rope = settings.rope
+    if rope.scaling:
+        params.rope_scaling_type = SCALINGS.index(rope.scaling)
+    params.rope_freq_base, params.rope_freq_scale = rope.freq_base, rope.freq_scale
+    params.yarn_ext_factor, params.yarn_attn_factor = rope.yarn_ext_factor, rope.yarn_attn_factor
+    params.yarn_beta_fast, params.yarn_beta_slow = rope.yarn_beta_fast, rope.yarn_beta_slow
+    params.yarn_orig_ctx = rope.yarn_orig_ctx
     params.offload_kqv = settings.n_gpu_layers != 0
     params.no_perf = True
     return params

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import library
+from verifiable.llama.devices import device_list
 from verifiable.llama.gguf_parts import inspect_parts
 from verifiable.llama.lora import Adapter, inspect_adapters
 
@@ -53,7 +54,7 @@ class Model:
         adapters: the LoRA adapters that every context of this model has.
     """
 
-    def __init__(self, pointer: int, module: ModuleType, repack: bool, n_gpu_layers: int) -> None:
+    def __init__(self, pointer: int, module: ModuleType, repack: bool, n_gpu_layers: int, device: str) -> None:
         self._lib: Any = module
         self._pointer: int | None = pointer
         self._contexts: set[int] = set()
@@ -62,6 +63,7 @@ class Model:
         self._pieces: dict[int, bytes] = {}
         self.repack = repack
         self.n_gpu_layers = n_gpu_layers
+        self.device = device
         lib = self._lib
         self._vocab: int = lib.llama_model_get_vocab(pointer)
         self.n_vocab: int = lib.llama_vocab_n_tokens(self._vocab)
@@ -118,6 +120,7 @@ class Model:
         n_gpu_layers: int = 0,
         progress: Progress | None = None,
         adapters: Sequence[Adapter] = (),
+        device: str = "",
     ) -> Model:
         """Validate and load a GGUF file (the first of its parts when it is split).
 
@@ -127,10 +130,11 @@ class Model:
             n_gpu_layers: layers given to a GPU, -1 for all.
             progress: called with (done, 1000) while weights are read.
             adapters: LoRA adapters, for every context of the model.
+            device: devices for the GPU layers (`RuntimeSettings.device`).
 
         Raises:
             MalformedError: the file is not a well-formed GGUF model, or an adapter is not one for it.
-            EngineError: it cannot be read or llama.cpp refuses it.
+            EngineError: it cannot be read, llama.cpp refuses it, or there is no such device.
             PolicyError: the adapters can't be used together.
         """
         inspect_adapters(adapters, [part for _, part in inspect_parts(path)])
@@ -139,6 +143,9 @@ class Model:
         params = lib.llama_model_default_params()
         params.use_extra_bufts = repack
         params.n_gpu_layers = n_gpu_layers
+        chosen = device_list(device)  # referenced until the call below has returned
+        if chosen is not None:
+            params.devices = ctypes.cast(chosen, ctypes.c_void_p)
 
         def report(share: float, _data: object) -> bool:
             if progress is not None:
@@ -153,7 +160,7 @@ class Model:
         pointer = lib.llama_model_load_from_file(fsencode(path), params)
         if not pointer:
             raise EngineError(f"llama.cpp refuses the model {fspath(path)}", hint=library.last_log())
-        model = cls(pointer, module, repack, n_gpu_layers)
+        model = cls(pointer, module, repack, n_gpu_layers, device)
         try:
             for adapter in adapters:
                 model._add(adapter)

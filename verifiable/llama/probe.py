@@ -80,7 +80,8 @@ def probe(
     if model is not None:
         result = _measure(model, settings, progress)
     else:
-        with Model.load(path, settings.repack, settings.n_gpu_layers, adapters=adapters) as loaded:
+        load = Model.load(path, settings.repack, settings.n_gpu_layers, adapters=adapters, device=settings.device)
+        with load as loaded:
             result = _measure(loaded, settings, progress)
     if cache is not None and key is not None:
         probe_cache.save(cache, key, result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verifiable.llama.probe import ProbeResult
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.manifest import Runtime
+from verifiable.manifest import ALL_LAYERS, Runtime
 
 
 def describe(settings: RuntimeSettings, probed: ProbeResult) -> Runtime:
@@ -24,9 +24,11 @@ def describe(settings: RuntimeSettings, probed: ProbeResult) -> Runtime:
         repack=settings.repack,
         tiled=settings.tiled,
         swa_full=settings.swa_full,
-        n_gpu_layers=max(settings.n_gpu_layers, 0),
+        n_gpu_layers=ALL_LAYERS if settings.n_gpu_layers < 0 else settings.n_gpu_layers,
         fingerprint=probed.fingerprint,
         invariant=probed.invariant,
+        device=settings.device,
+        rope=settings.rope,
     )
 
 
@@ -46,4 +48,6 @@ def settings_of(runtime: Runtime, *, n_threads: int = 1, n_seq_max: int = 1) -> 
         swa_full=runtime.swa_full,
         n_threads=n_threads,
         n_gpu_layers=runtime.n_gpu_layers,
+        device=runtime.device,
+        rope=runtime.rope,
     )

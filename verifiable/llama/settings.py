@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from verifiable.errors import PolicyError
+from verifiable.rope import MODELS_OWN, Rope
 
 KV_TYPES: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -29,6 +30,9 @@ KV_TYPES: Final[Mapping[str, int]] = MappingProxyType(
     }
 )
 """Name -> `enum ggml_type` of the types that llama.cpp accepts for a KV cache (common/arg.cpp, `kv_cache_types`)."""
+
+NO_DEVICE: Final = "none"
+"""`RuntimeSettings.device` for no GPU."""
 
 MAX_SEQUENCES: Final = 256
 """LLAMA_MAX_SEQ in llama-cparams.h: the most sequences that one context can hold."""
@@ -54,6 +58,8 @@ class RuntimeSettings:
         swa_full: keep whole sequences for sliding-window layers too, so that a rollback is always exact.
         n_threads: threads for decode and prefill.
         n_gpu_layers: layers given to a GPU, 0 for none, -1 for all.
+        device: devices for those layers by llama.cpp's names, joined by commas; `NO_DEVICE` for no GPU, empty for all.
+        rope: how positions are turned into angles, where that is not left to the model.
 
     Raises:
         PolicyError: a value is out of range or the combination would end the process inside llama.cpp.
@@ -72,6 +78,8 @@ class RuntimeSettings:
     swa_full: bool = True
     n_threads: int = 1
     n_gpu_layers: int = 0
+    device: str = ""
+    rope: Rope = MODELS_OWN
 
     def __post_init__(self) -> None:
         _in_range("n_ctx", self.n_ctx, 1, _LIMIT)
@@ -86,6 +94,9 @@ class RuntimeSettings:
                 raise PolicyError(
                     f"unknown KV cache type in {name}", expected=", ".join(KV_TYPES), found=getattr(self, name)
                 )
+        names = self.device.split(",")
+        if self.device and (not all(names) or len(set(names)) < len(names) or len(self.device.encode()) > 256):
+            raise PolicyError("device", expected="names of devices, joined by commas", found=self.device)
         if self.n_batch < self.n_seq_max:
             # llama_context::output_reserve reserves a row per sequence and aborts past n_batch rows.
             raise PolicyError(
@@ -102,9 +113,10 @@ def _in_range(name: str, value: int, low: int, high: int) -> None:
         raise PolicyError(f"{name} is out of range", expected=f"an integer from {low} to {high}", found=value)
 
 
-def as_dict(settings: RuntimeSettings) -> dict[str, int | str | bool]:
-    """The settings as plain values, in the order of the fields, for JSON and manifests."""
-    return {field.name: getattr(settings, field.name) for field in fields(settings)}
+def as_dict(settings: RuntimeSettings) -> dict[str, Any]:
+    """The settings as plain values, in the order of the fields, for JSON. Of RoPE what is not left to the model."""
+    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    return {**values, "rope": settings.rope.stated()}
 
 
 INVARIANT: Final = RuntimeSettings()

@@ -1,0 +1,69 @@
+"""Devices that llama.cpp can compute on, by the names that it gives them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+from verifiable.errors import EngineError
+from verifiable.llama import library
+from verifiable.llama.settings import NO_DEVICE
+
+_CPU: Final = 0  # GGML_BACKEND_DEVICE_TYPE_CPU in ggml-backend.h
+
+
+def names() -> list[str]:
+    """The devices of this machine other than the processor itself, such as "CUDA0"."""
+    ggml = _ggml()
+    found = [ggml.ggml_backend_dev_get(at) for at in range(ggml.ggml_backend_dev_count())]
+    return [
+        ggml.ggml_backend_dev_name(device).decode("utf-8", "replace")
+        for device in found
+        if ggml.ggml_backend_dev_type(device) != _CPU
+    ]
+
+
+def device_list(wanted: str) -> Any:
+    """What `llama_model_params.devices` wants for `RuntimeSettings.device`: a C array that ends in NULL, or None for
+    all devices. It must be referenced as long as the model is being loaded.
+
+    Raises:
+        EngineError: this machine has no device of that name.
+    """
+    if not wanted:
+        return None
+    ggml, pointers = _ggml(), []
+    for name in [] if wanted == NO_DEVICE else wanted.split(","):
+        device = ggml.ggml_backend_dev_by_name(name.encode())
+        if not device or ggml.ggml_backend_dev_type(device) == _CPU:
+            raise EngineError(
+                f"this machine has no device {name}",
+                expected=", ".join([NO_DEVICE, *names()]),
+                found=wanted,
+                hint="Devices have the names that this build of llama.cpp gives them.",
+            )
+        pointers.append(device)
+    return (ctypes.c_void_p * (len(pointers) + 1))(*pointers, None)
+
+
+def _ggml() -> Any:
+    """The library with ggml's registry of devices."""
+    module: Any = library.library()
+    folder = module.llama_cpp._base_path
+    for name in ("libggml.so", "libggml.dylib", "ggml.dll"):
+        if (folder / name).exists():
+            ggml = ctypes.CDLL(str(folder / name))
+            break
+    else:
+        raise EngineError("llama.cpp's device library is missing", expected="libggml", found=folder)
+    pointer, text = ctypes.c_void_p, ctypes.c_char_p
+    for function, result, arguments in (
+        ("ggml_backend_dev_count", ctypes.c_size_t, []),
+        ("ggml_backend_dev_get", pointer, [ctypes.c_size_t]),
+        ("ggml_backend_dev_by_name", pointer, [text]),
+        ("ggml_backend_dev_name", text, [pointer]),
+        ("ggml_backend_dev_type", ctypes.c_int, [pointer]),
+    ):
+        call = getattr(ggml, function)
+        call.restype, call.argtypes = result, arguments
+    return ggml
