@@ -123,7 +123,7 @@ def serve(
     with Bars() as bars:
         named = hub.parse_name(str(model))
         if named is not None:
-            model = hub.fetch(*named, progress=lambda done, total: bars("comparing with the hub's hash", done, total))
+            model = hub.fetch(*named, progress=lambda done, total: bars("fetching from the hub", done, total))
         engine = Engine(model, data, settings, bars)
     run(engine, host, port, key or [], bars, Limits(grace, per_key, tuple(origin or ())))
     if engine.self_audit.differences:
