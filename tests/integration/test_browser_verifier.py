@@ -9,6 +9,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ import pytest
 
 from spec.browser.build import PAGE
 from spec.generate.run import run
-from spec.generate.world import OTHER, PROVIDER, Story, asked
+from spec.generate.world import MANIFEST, OTHER, PROVIDER, Story, asked
 from tests.conformance.test_spec_vectors import FILES, same
 from tests.conftest import missing_program
 from tests.integration import lies
 from tests.integration.chromium import Page, browse, find
 from verifiable.evidence import Kind
+from verifiable.manifest import AdapterFile, Rope
 
 STORY = Story.open("browser").turn(asked(max_tokens=20), 12).turn(asked(None, temperature=0.7), 5)
 KEY = PROVIDER.public.vkey()
@@ -361,6 +363,22 @@ def test_what_cannot_be_replayed_is_not_counted_as_replayed(page: Page) -> None:
     assert text.startswith("✓ It holds")
     assert "follow from their records" not in text
     assert "Turn 0, 1: that each token follows from its record" in text
+
+
+def test_what_a_manifest_says_beyond_the_usual_is_shown(page: Page) -> None:
+    adapter = AdapterFile("style<b>.gguf", bytes(32), 4096, 0.5)
+    model = replace(MANIFEST.model, adapters=(adapter,), suppressed=(3, 5))
+    runtime = replace(MANIFEST.runtime, device="CUDA0", rope=Rope(freq_base=500_000.0, scaling="yarn"))
+    plain = give(page, {"a": STORY.receipt(0).encode()})
+    assert not any(word in plain for word in ("RoPE", "Device", "Suppressed", "adapter"))
+    page.evaluate("document.querySelector('#chosen button').click()")
+    story = Story.open("more", replace(MANIFEST, model=model, runtime=runtime)).turn(asked(), 3)
+    text = give(page, {"a": story.receipt(0).encode(), "b": story.evidence(Kind.FULL).encode()})
+    assert text.startswith("✓ It holds")
+    assert "adapter × 0.5: style<b>.gguf (4,096 bytes)" in text
+    assert "freq_base 500000, scaling yarn" in text
+    assert "CUDA0" in text
+    assert "2 tokens, by the model’s own list" in text
 
 
 def test_a_chosen_file_can_be_taken_away(page: Page) -> None:
