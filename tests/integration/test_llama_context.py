@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,8 @@ def expected(model):
         {"type_k": "q8"},
         {"type_v": "BF16"},
         {"flash_attn": False, "type_v": "q8_0"},
+        {"pairs": True, "n_ubatch": 256},  # llama.cpp would cut batches
+        {"pairs": True, "swa_full": False},
     ],
 )
 def test_settings_out_of_range_are_refused(wrong):
@@ -239,6 +242,49 @@ def test_rows_may_come_in_any_order_of_sequences(context, expected):
     for row, (seq, pos) in enumerate(order):
         if (seq + pos) % 3:
             assert same(logits[row][None], expected[pos : pos + 1])
+
+
+PAIRS = replace(SETTINGS, pairs=True)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (2,), (3,), (127, 128), (64, 1, 1, 1, 5)])
+def test_rows_in_pairs_give_the_same_logits_and_leave_nothing_behind(model, expected, sizes):
+    """Full to the last token, in three sequences at once, one of which is cut back and goes on."""
+    with Context(model, PAIRS) as context:
+        batch = Batch(context.n_batch)
+        at = dict.fromkeys((0, 1, 3), 0)
+        for step in range(10_000):
+            batch.clear()
+            wanted = []
+            for seq, start in at.items():
+                count = min(sizes[(step + seq) % len(sizes)], context.n_batch // 3, 256 - start)
+                wanted += [(batch.add(seq, p, TOKENS[p], p % 3 == 0), p) for p in range(start, start + count)]
+                at[seq] = start + count
+            if not wanted:
+                break
+            logits = context.decode(batch)
+            for row, position in wanted:
+                if position % 3 == 0:
+                    assert same(logits[row], expected[position])
+                else:
+                    with pytest.raises(EngineError, match="without logits"):
+                        logits[row]
+            if step == 1:
+                at[1] = max(at[1] - 2, 0)
+                context.remove(1, at[1])
+            assert {seq: context.length(seq) for seq in at} == at
+        assert at == dict.fromkeys((0, 1, 3), 256)
+
+
+def test_rows_in_pairs_take_whole_batches(model, expected):
+    with Context(model, replace(PAIRS, n_ctx=8, n_seq_max=1, n_batch=512)) as context:
+        assert same(feed(context, 0, TOKENS[:8]), expected[:8])
+        with pytest.raises(NoRoomError):
+            context.decode(rows((0, 8, 5)))
+    with Context(model, PAIRS) as context:
+        full = [(seq, position, TOKENS[position]) for seq in range(4) for position in range(31 + (seq == 0))]
+        logits = context.decode(rows(*full))  # odd numbers: as many throw-away rows as there can be
+        assert all(same(logits[row], expected[position]) for row, (_, position, _) in enumerate(full))
 
 
 def test_logits_cannot_be_written_and_end_with_the_next_decode(context):

@@ -25,7 +25,7 @@ from verifiable.llama.cli import probe as command
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.identity import identify
 from verifiable.llama.model import Model
-from verifiable.llama.probe import ProbeResult, probe
+from verifiable.llama.probe import ProbeResult, probe, settle
 from verifiable.llama.probe_result import ScheduleResult
 from verifiable.llama.settings import INVARIANT, RuntimeSettings
 
@@ -130,17 +130,51 @@ def test_logits_alone_would_miss_some(tmp_path):
 def test_half_precision_weights_are_seen(tiny_models, tmp_path):
     if "LLAMAFILE = 1" not in library.build_info().system:
         pytest.skip("this build has no second kernel for float16")
-    file = read(tiny_models["llama"])
+    path = halves(tiny_models["llama"], tmp_path / "f16.gguf")
+    result = probe(path, INVARIANT)
+    assert not result.invariant
+    assert any("MUL_MAT" in (schedule.operation or "") for schedule in result.schedules)
+
+
+def halves(source, path):
+    """A copy of a tiny model with float16 weights."""
+    file = read(source)
     rng = np.random.default_rng(1)
     for tensor in file.tensors:
         if tensor.kind == 8:  # Q8_0
             count = math.prod(tensor.dims)
             tensor.kind, tensor.data = 1, (rng.standard_normal(count) * 0.1).astype(np.float16).tobytes()
-    path = tmp_path / "f16.gguf"
     path.write_bytes(file.build())
-    result = probe(path, INVARIANT)
-    assert not result.invariant
-    assert any("MUL_MAT" in (schedule.operation or "") for schedule in result.schedules)
+    return path
+
+
+def float_models(tiny_models, folder):
+    """Models for whose float products llama.cpp has another kernel where a row is alone."""
+    for seed in range(3):
+        yield write_moe(folder / f"moe{seed}.gguf", seed=seed, shape=Shape(feed_forward=32))
+    yield write_moe(folder / "wide.gguf", shape=Shape(4, 256, 4, 2, 256, experts=8))
+    yield halves(tiny_models["llama"], folder / "f16.gguf")
+
+
+def test_rows_in_pairs_make_float_weights_invariant(tiny_models, tmp_path):
+    for path in float_models(tiny_models, tmp_path):
+        settings, result = settle(path, INVARIANT)
+        assert result.invariant
+        assert settings == replace(INVARIANT, pairs="LLAMAFILE = 1" in library.build_info().system)
+        assert all(schedule.traced for schedule in result.schedules if "chunk" not in schedule.name)
+
+
+def test_pairs_are_taken_only_where_they_help(tiny_models, tmp_path):
+    assert settle(tiny_models["llama"], INVARIANT)[0] == INVARIANT  # not needed
+    stock = replace(INVARIANT, type_k="f16", type_v="f16")
+    assert settle(tiny_models["llama"], stock)[0] == stock  # no help against another attention kernel
+    cut = replace(INVARIANT, n_batch=512, n_ubatch=64)
+    settings, result = settle(write_moe(tmp_path / "moe.gguf", shape=Shape(feed_forward=32)), cut)
+    if "LLAMAFILE = 1" in library.build_info().system:
+        assert settings == cut  # llama.cpp would cut pairs in two
+        assert not result.invariant
+    with pytest.raises(PolicyError, match="cut back"), Model.load(tiny_models["mamba"]) as model:
+        Context(model, replace(INVARIANT, pairs=True))
 
 
 def test_a_window_that_is_kept_in_part_is_not_claimed(gemma3, monkeypatch):

@@ -115,6 +115,14 @@ class Batch:
     def __len__(self) -> int:
         return self._rows
 
+    def output(self, row: int) -> int:
+        """Which of the outputs a row with logits has, in order."""
+        return self._index[row]
+
+    def row(self, row: int) -> tuple[int, int, int, bool]:
+        """Sequence, position and token of a row, and whether it has logits."""
+        return self._seq[row], self._position[row], self._token[row], bool(self._logits[row])
+
     @property
     def spans(self) -> dict[int, tuple[int, int]]:
         """Sequence -> (first position, position after the last) of its rows."""

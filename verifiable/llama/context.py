@@ -18,6 +18,7 @@ from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import library
 from verifiable.llama.batch import Batch
 from verifiable.llama.model import Model
+from verifiable.llama.pairs import Filler, Pairs, same_again
 from verifiable.llama.settings import KV_TYPES, RuntimeSettings
 from verifiable.llama.trace import Trace
 from verifiable.rope import MODELS_OWN, SCALINGS
@@ -91,6 +92,7 @@ class Context:
         self.generation = 0
         _check_fit(model, settings)
         self._lib: Any = library.library()
+        self._pairs = Pairs(settings.n_batch + settings.n_seq_max) if settings.pairs else None
         params = _params(self._lib, settings)
         if trace is not None:
             params.cb_eval = trace.callback
@@ -99,7 +101,9 @@ class Context:
         if not self._memory or not self._lib.llama_get_causal_attn(self._pointer):
             self.close()
             raise EngineError("the model does not generate text", expected="causal attention", found=model.description)
-        self.n_batch: int = min(settings.n_batch, self._lib.llama_n_batch(self._pointer))
+        spare = settings.n_seq_max if settings.pairs else 0
+        self.n_batch: int = min(settings.n_batch, self._lib.llama_n_batch(self._pointer) - spare)
+        self.filler: Filler = same_again
         self._next = [0] * settings.n_seq_max
         self._n_vocab = model.n_vocab
         self._address = 0
@@ -122,13 +126,20 @@ class Context:
         self._check_rows(batch)
         self.generation += 1
         library.forget_log()
-        code = self._lib.llama_decode(self._pointer, batch.struct(self._lib.llama_batch))
+        rows, index = (batch, batch._index) if self._pairs is None else self._pairs.of(batch, self.filler)
+        code = self._lib.llama_decode(self._pointer, rows.struct(self._lib.llama_batch))
         if code:
             self._fail(code, batch)
         ends = self._next
         for seq, end in batch._next.items():
             ends[seq] = end
-        return LogitRows(self, self.generation, self._rows(len(batch._index)), batch._index)
+            if rows._next[seq] != end and not self._lib.llama_memory_seq_rm(self._memory, seq, end, -1):
+                raise EngineError(f"the throw-away row of sequence {seq} cannot be removed", hint=library.last_log())
+        return LogitRows(self, self.generation, self._rows(len(rows._index)), index)
+
+    def outputs(self, batch: Batch) -> int:
+        """How many rows of logits llama.cpp computes for *batch*."""
+        return len(batch._index) if self._pairs is None else len(self._pairs.of(batch, self.filler)[0]._index)
 
     def _check_rows(self, batch: Batch) -> None:
         rows = batch._rows
@@ -311,6 +322,8 @@ def _check_fit(model: Model, settings: RuntimeSettings) -> None:
         )
     if not model.has_rope and settings.rope != MODELS_OWN:
         raise PolicyError("the model has no RoPE to be set", expected="no RoPE setting", found=settings.rope)
+    if settings.pairs and (model.is_recurrent or model.is_hybrid):
+        raise PolicyError("rows in pairs need memory that can be cut back", found=model.description)
     if not model.has_rope and not model.is_recurrent and settings.n_ctx > model.n_ctx_train > 0:
         # Positions are rows of a table; reading past its end ends the process.
         raise PolicyError(
@@ -320,10 +333,11 @@ def _check_fit(model: Model, settings: RuntimeSettings) -> None:
 
 def _params(lib: Any, settings: RuntimeSettings) -> Any:
     params = lib.llama_context_default_params()
-    params.n_ctx = settings.n_ctx * settings.n_seq_max  # llama.cpp divides it among the sequences
+    spare = 1 if settings.pairs else 0  # for each sequence's throw-away row
+    params.n_ctx = (settings.n_ctx + spare) * settings.n_seq_max  # llama.cpp divides it among the sequences
     params.n_seq_max = settings.n_seq_max
-    params.n_batch = settings.n_batch
-    params.n_ubatch = settings.n_ubatch
+    params.n_batch = settings.n_batch + spare * settings.n_seq_max
+    params.n_ubatch = settings.n_ubatch + spare * settings.n_seq_max
     params.n_threads = params.n_threads_batch = settings.n_threads
     params.type_k = KV_TYPES[settings.type_k]
     params.type_v = KV_TYPES[settings.type_v]

@@ -22,7 +22,7 @@ from os import PathLike
 import numpy as np
 from numpy.typing import NDArray
 
-from verifiable.errors import EngineError
+from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import library, probe_cache, probe_plan
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.identity import identify
@@ -34,7 +34,7 @@ from verifiable.llama.settings import RuntimeSettings
 from verifiable.llama.trace import Trace
 from verifiable.manifest import ModelIdentity
 
-__all__ = ["ProbeResult", "ScheduleResult", "probe", "probe_tokens"]
+__all__ = ["ProbeResult", "ScheduleResult", "probe", "probe_tokens", "settle"]
 
 Progress = Callable[[int, int], None]
 """Called with rows computed and rows in total."""
@@ -88,6 +88,30 @@ def probe(
     return result
 
 
+def settle(
+    path: str | PathLike[str],
+    settings: RuntimeSettings,
+    progress: Progress | None = None,
+    cache: str | PathLike[str] | None = None,
+    *,
+    identity: ModelIdentity | None = None,
+) -> tuple[RuntimeSettings, ProbeResult]:
+    """Probe *settings*; where they are not invariant, see whether rows in pairs make them so.
+
+    Returns the settings to serve with, and what the probe said of them. Pairs cost time, so they are taken only where
+    they are needed and help. Parameters and errors as for `probe`.
+    """
+    result = probe(path, settings, progress, cache, identity=identity)
+    if result.invariant or settings.pairs:
+        return settings, result
+    try:
+        paired = replace(settings, pairs=True)
+        other = probe(path, paired, progress, cache, identity=identity)
+    except PolicyError:  # batches that llama.cpp cuts, or a memory that cannot be cut back
+        return settings, result
+    return (paired, other) if other.invariant else (settings, result)
+
+
 def _measure(model: Model, settings: RuntimeSettings, progress: Progress | None) -> ProbeResult:
     started = time.monotonic()
     tokens = probe_tokens(model)
@@ -112,6 +136,8 @@ def _measure(model: Model, settings: RuntimeSettings, progress: Progress | None)
     trace = Trace(library.library())
     results = []
     with Context(model, _room(settings, len(tokens), probe_plan.SEQUENCES), trace=trace) as context:
+        # What a throw-away row computes has been learnt only if it has the token that follows in truth.
+        context.filler = lambda _seq, position, last: tokens[position] if position < len(tokens) else last
         for plan in plans:
             context.set_threads(plan.n_threads or settings.n_threads)
             trace.reset()
@@ -135,7 +161,14 @@ def _measure(model: Model, settings: RuntimeSettings, progress: Progress | None)
 
 
 def _room(settings: RuntimeSettings, length: int, sequences: int) -> RuntimeSettings:
-    return replace(settings, n_ctx=length, n_seq_max=sequences, n_batch=max(settings.n_batch, sequences))
+    rows = max(settings.n_batch, sequences)
+    return replace(
+        settings,
+        n_ctx=length,
+        n_seq_max=sequences,
+        n_batch=rows,
+        n_ubatch=max(settings.n_ubatch, rows) if settings.pairs else settings.n_ubatch,
+    )
 
 
 def _run(
@@ -156,14 +189,12 @@ def _run(
             part = rows[at : at + most]
             learnt = min(max(step.learn - at, 0), len(part))
             batch.clear()
-            outputs = 0
             for row, (seq, position) in enumerate(part):
                 # All rows of a batch that is looked into, so that its last layer has as many rows as the others.
                 wanted = position in positions or row < learnt or (trace is not None and step.check)
                 batch.add(seq, position, tokens[position], wanted)
-                outputs += wanted
             if trace is not None and learnt:
-                trace.learn(len(part), learnt, outputs)
+                trace.learn(len(part), learnt, context.outputs(batch))
             elif trace is not None and step.check:
                 trace.check(len(part))
             logits = context.decode(batch)

@@ -55,6 +55,8 @@ class RuntimeSettings:
         kv_unified: one buffer for all sequences instead of one each. Makes logits depend on the neighbours.
         repack: let llama.cpp rearrange weights at load for faster products (`use_extra_bufts`).
         tiled: the tiled K-quant product. Belongs to the process, not the context: see `library.load_library`.
+        pairs: never compute a lone row: each sequence's rows come in twos, the last one beside a throw-away row if need
+            be. The products of float weights (F32 routers, F16 and BF16 models) have another kernel for one row.
         swa_full: keep whole sequences for sliding-window layers too, so that a rollback is always exact.
         n_threads: threads for decode and prefill.
         n_gpu_layers: layers given to a GPU, 0 for none, -1 for all.
@@ -76,6 +78,7 @@ class RuntimeSettings:
     repack: bool = False
     tiled: bool = False
     swa_full: bool = True
+    pairs: bool = False
     n_threads: int = 1
     n_gpu_layers: int = 0
     device: str = ""
@@ -101,6 +104,13 @@ class RuntimeSettings:
             # llama_context::output_reserve reserves a row per sequence and aborts past n_batch rows.
             raise PolicyError(
                 "n_batch is smaller than n_seq_max", expected=f"at least {self.n_seq_max}", found=self.n_batch
+            )
+        if self.pairs and not (self.swa_full and self.n_batch <= self.n_ubatch):
+            # A batch that llama.cpp cuts might be cut between two rows that belong together.
+            raise PolicyError(
+                "rows in pairs need whole batches and memory that can be cut back",
+                expected="swa_full, and n_batch of at most n_ubatch",
+                found=f"swa_full={self.swa_full}, n_batch={self.n_batch}, n_ubatch={self.n_ubatch}",
             )
         if not self.flash_attn and self.type_v not in ("f32", "f16", "bf16"):
             raise PolicyError(
