@@ -7,6 +7,7 @@ also classes that the calibration does not know: the highest e-value, which must
 
     python -m benchmarks.detection                       # a small budget
     python -m benchmarks.detection --conversations 120 --tokens 64 --keep DIR    # full size: an hour or two
+    python -m benchmarks.detection --honest --conversations 180    # no deviations: false accusations alone
     python -m benchmarks.detection --other-build DIR     # a second llama-cpp-python, unpacked in DIR: a real class
 
 The temperature is not told by logits but by replay, exactly: how many tokens until the first that 0.7 does not give.
@@ -51,7 +52,7 @@ HELD = ("kv-f16-small", "tiled", "other-build")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The benchmark's size, and where more is to be had."""
+    """The benchmark's size, and where more is to be had. `honest` leaves the deviations out."""
 
     model: str = "smollm2"
     conversations: int = 28
@@ -59,6 +60,7 @@ class Options:
     seed: str = "detection"
     keep: Path | None = None
     other_build: Path | None = None
+    honest: bool = False
 
 
 @contextmanager
@@ -89,6 +91,7 @@ def collect(options: Options) -> tuple[list[Sample], list[Sample], list[Sample],
         plain = [[cut(entry) for entry in talk] for talk in own[0]]
         for item in honest_classes(runtime):
             found = attempt(worker, item, talks, own)
+            say(item.name)
             if found is not None:
                 (held if item.name in HELD else honest).append(found)
         if options.other_build is not None:
@@ -96,7 +99,7 @@ def collect(options: Options) -> tuple[list[Sample], list[Sample], list[Sample],
                 item = Class("other-build", "another build of llama.cpp", runtime)
                 found = attempt(elsewhere, item, talks, own)
                 held += [] if found is None else [found]
-        for item in known_deviations(runtime, files):
+        for item in () if options.honest else known_deviations(runtime, files):
             found = attempt(worker, item, talks, own)
             cheats += [] if found is None else [found]
             say(item.name)
@@ -145,6 +148,8 @@ def figures(honest: Sequence[Sample], held: Sequence[Sample], cheats: Sequence[S
         what = f"honest {name}: highest e-value, log10"
         found.append(Figure(what, path.highest / math.log(10.0), "", at_most=-math.log10(ALPHA), note=note))
         found.append(Figure(f"honest {name}: tokens tested", float(length * len(scores)), "tokens"))
+    if not cheats:
+        return found
     near = tests[honest[0].name]
     for item in cheats:
         scores = item.scores(length)
@@ -217,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", default="detection")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--other-build", type=Path)
+    parser.add_argument("--honest", action="store_true")
     options, rest = parser.parse_known_args(arguments)
     chosen = Options(**vars(options))
     return report_main(lambda: measure_all(chosen), "detection", __doc__, rest)
