@@ -22,7 +22,7 @@ class DraftModel:
     """The draft model and one context with a sequence for each slot. Raises PolicyError for another vocabulary."""
 
     def __init__(self, path: str | PathLike[str], target: Model, settings: RuntimeSettings) -> None:
-        settings = replace(settings, rope=MODELS_OWN)  # what is set is the target's
+        settings = replace(settings, rope=MODELS_OWN, pairs=False)  # these are the target's
         self._model = Model.load(path, settings.repack, settings.n_gpu_layers, device=settings.device)
         try:
             check_vocabulary(self._model, target)
