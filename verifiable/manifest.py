@@ -55,7 +55,7 @@ class Runtime:
     `n_ctx` counts tokens for one sequence, `n_gpu_layers` layers (`ALL_LAYERS` for all). `fingerprint` is the numerics
     probe's SHA-256 under these settings; `invariant` says whether the probe found that batching, threads and
     speculation change no bit. `device` names the devices of the GPU layers, empty where llama.cpp chose; `rope` is how
-    positions are turned into angles, where that is not left to the model.
+    positions are turned into angles, where that is not left to the model. `pairs`: no row was ever computed alone.
     """
 
     build: str
@@ -76,17 +76,22 @@ class Runtime:
     invariant: bool
     device: str = ""
     rope: Rope = MODELS_OWN
+    pairs: bool = False
 
     def to_cbor(self) -> list[encoding.Value]:
         more: encoding.Map = {**({1: self.device} if self.device else {}), **self.rope.to_cbor()}
+        if self.pairs:
+            more[10] = True
         return [*(getattr(self, name) for name in self.__slots__[:_ALWAYS]), *([more] if more else [])]
 
     @classmethod
     def from_cbor(cls, value: encoding.Value) -> Runtime:
-        items, more = with_more(value, _ALWAYS, range(1, 10), "manifest runtime")
+        items, more = with_more(value, _ALWAYS, range(1, 11), "manifest runtime")
         device = encoding.text(more.get(1, ""), "runtime device", 256)
         if not device and 1 in more:
             raise MalformedError("runtime device", expected="no key where llama.cpp chooses", found="an empty name")
+        if more.get(10, True) is not True:
+            raise MalformedError("runtime pairs", expected="true, or no key", found=str(more[10]))
         return cls(
             encoding.text(items[0], "runtime build", 1024),
             encoding.text(items[1], "runtime bindings", 1024),
@@ -106,6 +111,7 @@ class Runtime:
             encoding.boolean(items[15], "runtime invariant"),
             device,
             Rope.from_cbor(more),
+            10 in more,
         )
 
 

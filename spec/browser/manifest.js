@@ -84,11 +84,12 @@ function parseModel(value) {
 }
 
 function parseRuntime(value) {
-  const [items, more] = withMore(value, 16, 9, "manifest runtime");
+  const [items, more] = withMore(value, 16, 10, "manifest runtime");
   const [build, bindings, system, context, batch, microBatch, typeK, typeV] = items;
   const [flash, unified, repack, tiled, window, layers, fingerprint, invariant] = items.slice(8);
   const device = more.has(1) ? textOf(more.get(1), "device", 256) : null;
   if (device === "") throw malformed("device", "no key where there is no name");
+  if (more.has(10) && more.get(10) !== true) throw malformed("rows in pairs", "true, or no key");
   const rope = {};
   for (const [key, [name, read]] of Object.entries(ROPE))
     if (more.has(Number(key))) rope[name] = read(more.get(Number(key)), `rope ${name}`);
@@ -105,6 +106,7 @@ function parseRuntime(value) {
     invariant: booleanOf(invariant, "invariant"),
     device,
     rope,
+    pairs: more.has(10),
   };
 }
 

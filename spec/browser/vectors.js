@@ -104,6 +104,7 @@ const OPERATIONS = {
       suppressed: found.suppressed,
       device: found.device ?? "",
       rope: found.rope,
+      pairs: found.pairs,
       drafters: found.drafters,
       session_keys: found.sessionKeys.map((key) => hex(key.kid)),
       log: found.log?.name ?? null,

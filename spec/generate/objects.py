@@ -194,7 +194,9 @@ def manifest() -> VectorFile:
         ("a YaRN correction over 10000", 8, 10001.0),
         ("a YaRN context of 0", 9, 0),
         ("a YaRN context of 2^31", 9, 2**31),
-        ("a runtime's tenth key", 10, 0),
+        ("rows not in pairs, said outright", 10, False),
+        ("rows in pairs as 1", 10, 1),
+        ("a runtime's eleventh key", 11, 0),
         ("a runtime's key as text", "device", "CUDA0"),
     ):
         changed(name, 6, [*runtime, {key: value}])
@@ -251,6 +253,7 @@ def _manifests_that_say_more(file: VectorFile) -> None:
         ),
         "another RoPE base": replace(MANIFEST, runtime=replace(runtime, rope=Rope(freq_base=500_000.0))),
         "every RoPE setting, and a device": replace(MANIFEST, runtime=replace(runtime, device="none", rope=yarn)),
+        "rows in pairs": replace(MANIFEST, runtime=replace(runtime, pairs=True)),
         "a repeat penalty by default": replace(MANIFEST, defaults=SamplingDefaults(0.8, 4, 0.9, 0.0, 1.1, 64)),
     }.items():
         file.add(name, input=found.payload().hex())

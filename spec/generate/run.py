@@ -160,6 +160,7 @@ def manifest(case: Case) -> Any:
         "suppressed": list(found.model.suppressed),
         "device": found.runtime.device,
         "rope": found.runtime.rope.stated(),
+        "pairs": found.runtime.pairs,
         "drafters": list(found.drafters),
         "session_keys": [item.kid.hex() for item in found.session_keys],
         "log": None if found.log is None else found.log.name,

@@ -1,4 +1,4 @@
-"""Mixtures of experts, whose routers are float32: served with rows in pairs, and audited exactly like any other model."""
+"""Mixtures of experts, whose routers are float32: served with rows in pairs, and audited exactly like all others."""
 
 from __future__ import annotations
 
@@ -63,4 +63,3 @@ def test_a_mixture_of_experts_is_audited_exactly(moe: Path, tmp_path: Path, widt
             verdict = audit(data, worker, [engine.keys.provider.public])
             assert verdict.status is Status.EXACT, verdict
             assert verdict.tokens_checked >= TOKENS
-
