@@ -33,7 +33,7 @@ from verifiable.llama.grammar import Grammar, to_gbnf
 from verifiable.llama.identity import identify
 from verifiable.llama.lora import Adapter
 from verifiable.llama.model import Model
-from verifiable.llama.probe import ProbeResult, probe
+from verifiable.llama.probe import ProbeResult, settle
 from verifiable.llama.prompt import prompt_ids
 from verifiable.llama.runtime import describe
 from verifiable.llama.settings import RuntimeSettings
@@ -289,7 +289,8 @@ class Engine:
         return manifest, signed
 
     def _probe(self, identity: ModelIdentity) -> ProbeResult:
-        return probe(
+        """What the numerics probe found, under settings that it may have had to change."""
+        runtime, probed = settle(
             self.path,
             self.settings.runtime,
             progress=lambda done, total: self._progress("numerics probe", done, total),
@@ -297,6 +298,8 @@ class Engine:
             identity=identity,
             adapters=self.settings.adapters,
         )
+        self.settings = dataclasses.replace(self.settings, runtime=runtime)
+        return probed
 
     @staticmethod
     def _now() -> int:

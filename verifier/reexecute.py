@@ -55,6 +55,7 @@ _SETTINGS = (
     "repack",
     "tiled",
     "swa_full",
+    "pairs",
     "n_threads",
     "n_gpu_layers",
     "device",

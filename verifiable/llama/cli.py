@@ -18,8 +18,7 @@ from verifiable.llama import options
 from verifiable.llama.identity import identify
 from verifiable.llama.library import load_library
 from verifiable.llama.lora import parse_adapters
-from verifiable.llama.probe import ProbeResult, ScheduleResult
-from verifiable.llama.probe import probe as run_probe
+from verifiable.llama.probe import ProbeResult, ScheduleResult, settle
 from verifiable.llama.probe_cache import default_folder
 from verifiable.llama.settings import KV_TYPES, RuntimeSettings, as_dict
 from verifiable.manifest import ModelIdentity
@@ -87,7 +86,7 @@ def probe(
         identity = identify(model, _bar(bars, f"Hashing {model.name}"), adapters)
         cache = None if fresh else default_folder()
         bar = _bar(bars, "Numerics probe")
-        result = run_probe(model, settings, bar, cache, identity=identity, adapters=adapters)
+        settings, result = settle(model, settings, bar, cache, identity=identity, adapters=adapters)
     print(_as_json(result, identity, settings) if as_json else _as_text(result, identity, settings))
     return 0 if result.invariant else EXIT_NOT_INVARIANT
 
@@ -121,7 +120,11 @@ def _as_json(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSett
 def _advice(settings: RuntimeSettings) -> str:
     if settings.type_k == settings.type_v in ("f16", "f32") or settings.repack or settings.tiled:
         return "Try KV bf16, no repack, not tiled."
-    return "Weights in F16, BF16 or F32 (routers are)\nneed a llama.cpp that was built with GGML_LLAMAFILE=OFF."
+    return (
+        "Rows in pairs did not help.\n"
+        "A recurrent model with weights in F16, BF16 or F32 (routers are) needs a llama.cpp built with\n"
+        "GGML_LLAMAFILE=OFF."
+    )
 
 
 def _verdict(result: ScheduleResult) -> str:
@@ -137,10 +140,11 @@ def _verdict(result: ScheduleResult) -> str:
 
 def _as_text(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSettings) -> str:
     on = [name for name in ("repack", "tiled", "kv_unified") if getattr(settings, name)]
+    rows = ", rows in pairs" if settings.pairs else ""
     lines = [
         f"Model        {identity.files[0].name}  (sha256 {identity.files[0].sha256.hex()[:16]}…)",
         *[f"Adapter      {f.name} × {f.scale:g}  (sha256 {f.sha256.hex()[:16]}…)" for f in identity.adapters],
-        f"Settings     KV {settings.type_k}, {'with ' + ', '.join(on) if on else 'no repack, not tiled'}",
+        f"Settings     KV {settings.type_k}, {'with ' + ', '.join(on) if on else 'no repack, not tiled'}{rows}",
         *([f"Device       {settings.device or 'all'}"] if settings.device or settings.n_gpu_layers else []),
         *([f"RoPE         {settings.rope}"] if settings.rope.stated() else []),
         f"Build        {result.build.build}; {result.build.bindings}",

@@ -95,18 +95,19 @@ def settle(
     cache: str | PathLike[str] | None = None,
     *,
     identity: ModelIdentity | None = None,
+    adapters: Sequence[Adapter] = (),
 ) -> tuple[RuntimeSettings, ProbeResult]:
     """Probe *settings*; where they are not invariant, see whether rows in pairs make them so.
 
     Returns the settings to serve with, and what the probe said of them. Pairs cost time, so they are taken only where
     they are needed and help. Parameters and errors as for `probe`.
     """
-    result = probe(path, settings, progress, cache, identity=identity)
+    result = probe(path, settings, progress, cache, identity=identity, adapters=adapters)
     if result.invariant or settings.pairs:
         return settings, result
     try:
         paired = replace(settings, pairs=True)
-        other = probe(path, paired, progress, cache, identity=identity)
+        other = probe(path, paired, progress, cache, identity=identity, adapters=adapters)
     except PolicyError:  # batches that llama.cpp cuts, or a memory that cannot be cut back
         return settings, result
     return (paired, other) if other.invariant else (settings, result)
