@@ -7,6 +7,8 @@ cannot do it. Standard output carries the result, standard error the progress.
 from __future__ import annotations
 
 import json
+import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +18,7 @@ import typer
 from verifiable.errors import MalformedError, PolicyError
 
 if TYPE_CHECKING:
+    from verifiable.keys import PrivateKey, PublicKey
     from verifier.beacon import FileBeacon
 
 SAVED = "verifiable-evidence"
@@ -38,6 +41,9 @@ def verify(
     text: Annotated[Path | None, typer.Option(help="The answer exactly as it was received, in a file.")] = None,
     fraud: Annotated[Path | None, typer.Option(help="Instead of a receipt: a file that claims to prove fraud.")] = None,
     merge_delay: MergeDelay = "24h",
+    report: Annotated[
+        Path | None, typer.Option(help="Instead of a receipt: an audit's signed report; --trust is the auditor's key.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Check a receipt offline: who said what, and that nothing was changed since."""
@@ -47,6 +53,10 @@ def verify(
     from verifier.offline import as_committed, verify_with_evidence
 
     keys = files.read_trust(trust)
+    if report is not None:
+        if any(other is not None for other in (receipt, evidence, text, fraud)):
+            raise PolicyError("--report stands alone", expected="a report, a fraud file or a receipt", found="two")
+        return verify_report(report, keys, as_json)
     if fraud is not None:
         if receipt is not None or evidence is not None or text is not None:
             raise PolicyError("--fraud stands alone", expected="a fraud file or a receipt", found="both")
@@ -114,6 +124,10 @@ def audit(
     results: Annotated[Path, typer.Option(help="Folder for a fleet's results, in Parquet.")] = Path("fleet-results"),
     as_json: Json = False,
     html: Annotated[Path | None, typer.Option(help="Write a report for people, in one file.")] = None,
+    sign: Annotated[
+        Path | None, typer.Option(help="Sign the result with the key in this file, which is made when missing.")
+    ] = None,
+    signed_report: Annotated[Path, typer.Option(help="Where --sign writes.")] = Path("audit.report"),
     save: Annotated[Path | None, typer.Option(help="Keep all evidence in this folder.")] = None,
 ) -> int:
     """Re-execute what a provider committed to, and compare every bit."""
@@ -122,6 +136,7 @@ def audit(
     from verifier.calibration import Calibration
     from verifier.plan import parse_time
     from verifier.run import Plan, carry_out
+    from verifier.signed_report import sign_report
 
     adapters = parse_adapters(lora)
     if not model.is_file():
@@ -156,7 +171,10 @@ def audit(
         adapters=adapters,
         processes=processes,
     )
+    signer = None if sign is None else read_signer(sign)
     outcome = carry_out(plan)
+    if signer is not None:
+        signed_report.write_bytes(sign_report(outcome.to_json(), signer, time.time_ns() // 1_000_000))
     if html is not None:
         html.write_text(report.render(outcome), encoding="utf-8")
     if as_json:
@@ -164,6 +182,36 @@ def audit(
     else:
         show.say(show.audit(outcome))
     return outcome.status.exit_code
+
+
+def verify_report(path: Path, trust: list[PublicKey], as_json: bool) -> int:
+    """What `verifiable verify --report` does. The exit status is the audit's own, where the signature holds."""
+    from verifiable.errors import MalformedError, VerificationError
+    from verifier import files, show, signed_report
+    from verifier.fault import Fault
+
+    try:
+        checked = signed_report.verify_report(files.read_bytes(path, signed_report.MAX_BYTES), trust)
+    except (MalformedError, VerificationError) as error:
+        verdict = Fault.of(error).verdict()
+        print(json.dumps(verdict.to_json(), indent=2)) if as_json else show.say(show.failure(verdict))
+        return verdict.exit_code
+    if as_json:
+        signer = {"key": checked.signer.vkey(), "time": checked.time}
+        print(json.dumps({"signed_by": signer, "report": checked.report}, indent=2))
+    else:
+        show.say(show.signed_report(checked))
+    return checked.status.exit_code
+
+
+def read_signer(path: Path) -> PrivateKey:
+    """The auditor's signing key; says so on standard error where it was made."""
+    from verifier.signed_report import signing_key
+
+    key, made = signing_key(path)
+    if made:
+        print(f"Signing key made: {path}. Give {path}.pub to those who read your reports.", file=sys.stderr)
+    return key
 
 
 def read_beacon(path: Path, chain: str, seed: str | None) -> FileBeacon:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -134,7 +135,8 @@ def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, found: F
     if verdict.code in frauds.SELF_PROVING and verdict.turn is not None and verdict.turn not in found.full:
         with contextlib.suppress(VerifiableError):
             fetch_full(verdict.turn)
-    return replace(verdict, session=verdict.session or found.session.hex())
+    details = {**verdict.details, "evidence_sha256": hashlib.sha256(found.evidence).hexdigest()}
+    return replace(verdict, session=verdict.session or found.session.hex(), details=details)
 
 
 def conclude(auditor: Auditor, client: Client, log: LogReader, found: Fetched, verdict: Verdict) -> Verdict:

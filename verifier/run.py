@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,9 @@ def carry_out(plan: Plan) -> Outcome:
         if target is not None and (plan.calibration is not None or plan.turns is not None):
             seed = auditor.seed = plan.draw_seed()
         if isinstance(target, Evidence):
-            verdicts = [audit(target, worker, plan.trust, text=plan.text, calibration=plan.calibration, seed=seed)]
+            verdict = audit(target, worker, plan.trust, text=plan.text, calibration=plan.calibration, seed=seed)
+            digest = hashlib.sha256(target.encode()).hexdigest()
+            verdicts = [replace(verdict, details={**verdict.details, "evidence_sha256": digest})]
         elif isinstance(target, Receipt):
             verdicts = [audit_receipt(auditor, _client(stack, plan, target.capability), target, plan, seed)]
         else:

@@ -7,11 +7,15 @@ import math
 import os
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from verifiable.cli import printable
 from verifiable.verdict import Status, Verdict
 from verifier.meaning import meaning
 from verifier.outcome import SHARE, Outcome
+
+if TYPE_CHECKING:
+    from verifier.signed_report import SignedReport
 
 _GREEN, _RED, _YELLOW, _BOLD = "32", "31", "33", "1"
 MOST_ALSO = 10
@@ -77,6 +81,23 @@ def audit(outcome: Outcome) -> list[str]:
             f"{outcome.draw.chance:.0%}."
         )
     return lines
+
+
+def signed_report(checked: SignedReport) -> list[str]:
+    """Lines for `verifiable verify --report`: who says what, and how to find out whether it is so."""
+    report = checked.report
+    lines = [
+        f"Signed by {checked.signer.name} ({short(checked.signer.kid.hex())}) at {moment(checked.time)}",
+        f"Audited: {report.get('source', '')}",
+        f"Result: {report['status']}; {report['verified']} verified exactly, {report['verified_statistical']} within "
+        f"rounding, {report['failed']} failed, {report['inconclusive']} inconclusive, of "
+        f"{_plural(report['sessions'], 'session')}",
+    ]
+    codes = sorted({str(verdict["code"]) for verdict in report["verdicts"] if verdict.get("code")})
+    lines += [f"Found: {', '.join(codes)}"] if codes else []
+    lines += [f"Repeat it: {report.get('command', '')}"]
+    lines += ["This checks who says so and that nothing was changed since. Whether it is so: repeat the audit."]
+    return [printable(line) for line in lines]
 
 
 def failure(verdict: Verdict) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import subprocess
@@ -124,6 +125,24 @@ def test_a_client_audits_its_own_answer(provider: Running, tmp_path: Path, capsy
     # And again from the file alone, as anybody with the model can.
     assert provider.audit(str(kept[0])) == 0
     assert "VERIFIED" in capsys.readouterr().out
+
+
+def test_an_audit_is_signed_and_a_stranger_verifies_it(
+    provider: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, report = tmp_path / "me.key", tmp_path / "signed.report"
+    sign = ("--sign", str(key), "--signed-report", str(report), "--save", str(tmp_path / "kept"))
+    assert provider.audit(provider.url, *provider.key, "--sessions", "1", *sign) == 0
+    told = capsys.readouterr()
+    assert "Signing key made" in told.err
+    assert main(["verify", "--report", str(report), "--trust", f"{key}.pub"]) == 0
+    assert "1 verified exactly" in capsys.readouterr().out
+    assert main(["verify", "--report", str(report), "--trust", f"{key}.pub", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)["report"]
+    (kept,) = (tmp_path / "kept").iterdir()
+    digest = hashlib.sha256(kept.read_bytes()).hexdigest()
+    assert facts["verdicts"][0]["details"]["evidence_sha256"] == digest
+    assert main(["verify", "--report", str(report), "--trust", str(provider.folder / "acme.pub")]) == 3
 
 
 def test_verify_needs_no_model(provider: Running, capsys: pytest.CaptureFixture[str]) -> None:
