@@ -22,7 +22,7 @@ from verifier.calibration import Calibration, Sample, files_of, settings_of
 from verifier.eprocess import ALPHA, FEWEST, power
 from verifier.reexecute import Reexecutor, Worker
 from verifier.statistics import FLOOR, Distances, measure
-from verifier.texts import Conversation, generate, requests
+from verifier.texts import DAY, Conversation, generate, requests
 
 MOST = 64
 """Conversations up to which power is stated."""
@@ -230,7 +230,7 @@ def converse(
     n_ctx = min(runtime.n_ctx, 512 + tokens)
     try:
         worker.load(runtime)
-        worker.prompt_ids(requests(1, seed, tokens)[0])
+        worker.prompt_ids(requests(1, seed, tokens)[0], DAY)
         chat = True
     except PolicyError:
         chat = False  # no chat template

@@ -38,6 +38,8 @@ AT_ONCE = 8
 """Sequences of one batch."""
 SECONDS = 600.0
 """Longest silence of the child process."""
+DAY = 1_767_225_600_000
+"""The day, 2026-01-01 in milliseconds since 1970, on which these conversations are held: some templates write one."""
 
 _TASKS = (
     "Tell a story about {}.",
@@ -181,7 +183,7 @@ def _answers(model: Model, settings: RuntimeSettings, group: Sequence[Request]) 
     from verifiable.logits import MAX_K, TopK
     from verifiable.sampling import SamplingDefaults, choose, sampling_key
 
-    prompts = [prompt_ids(model, request) for request in group]
+    prompts = [prompt_ids(model, request, DAY) for request in group]
     asked = [
         request.params(SamplingDefaults(), MAX_K, settings.n_ctx, len(ids))
         for request, ids in zip(group, prompts, strict=True)

@@ -260,6 +260,17 @@ def test_a_request_means_the_same_to_an_auditor(smol: Model) -> None:
     ) in rendered
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    ["", "[1]", '"x"', '{"a": NaN}', '{"a": 1e999}', '{"a": ' * 900 + "1" + "}" * 900, "[" * 100_000, "{" + "1" * 9000],
+)
+def test_arguments_that_are_no_plain_object_stay_text(smol: Model, arguments: str) -> None:
+    call = {**CALL, "function": {"name": "weather", "arguments": arguments}}
+    text = ChatTemplate(HERMES, smol).render([USER, {**CALLING, "tool_calls": [call]}])
+    assert f'"arguments": {json.dumps(arguments)}}}' in text
+    ChatTemplate(HERMES, smol).prompt_ids([USER, {**CALLING, "tool_calls": [call]}])
+
+
 def test_tools_that_may_not_be_called_are_not_told_of(smol: Model) -> None:
     def asked(**fields: Any) -> list[int]:
         return prompt_ids(smol, parse_body(CHAT, json.dumps({"messages": [USER], **fields}).encode()))

@@ -73,6 +73,11 @@ def _joined(content: Any, place: str) -> str | None:
     raise PolicyError(f"{place}.content", expected="text or a list of text parts", found=content, parameter="messages")
 
 
+def plain(value: Any, place: str, parameter: str) -> Any:
+    """A copy of a JSON value. Raises PolicyError where it is none, or nested too deep or too large."""
+    return _copy(value, place, parameter, 0, [_MAX_VALUES])
+
+
 def _copy(value: Any, place: str, parameter: str, depth: int, budget: list[int]) -> Any:
     budget[0] -= 1
     if depth > _MAX_DEPTH or budget[0] < 0:

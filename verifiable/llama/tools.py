@@ -11,11 +11,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import rfc8785
 
 from verifiable.errors import PolicyError
+from verifiable.llama.messages import plain
 from verifiable.llama.template import Template
 
 _NEEDLE: Final = "needleabc"  # nine letters: some templates insist on ids of nine
@@ -126,10 +127,13 @@ class Abilities:
         return one
 
     def _call(self, call: Any) -> Any:
-        """A call with its arguments as the template wants them; arguments that are no JSON object stay text."""
+        """A call with its arguments as the template wants them. Those that are no JSON object, or one that is nested
+        too deep, stay text.
+        """
         try:
-            arguments = json.loads(call["function"]["arguments"], parse_constant=_refuse) if self.objects else None
-        except (ValueError, LookupError, TypeError, RecursionError):
+            arguments = json.loads(call["function"]["arguments"]) if self.objects else None
+            arguments = plain(arguments, "arguments", "messages")
+        except (ValueError, LookupError, TypeError, RecursionError, PolicyError):
             return call
         if not isinstance(arguments, dict):
             return call
@@ -141,10 +145,6 @@ def _whole(tool: Any) -> Any:
     if not isinstance(tool, dict) or not isinstance(tool.get("function"), dict) or "parameters" in tool["function"]:
         return tool
     return {**tool, "function": {**tool["function"], "parameters": {"type": "object", "properties": {}}}}
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _line(name: str, value: Any) -> str:
