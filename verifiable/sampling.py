@@ -207,8 +207,9 @@ def survivors(entries: Ranked, params: SamplingParams, slack: float) -> int:
     logits = entries.logits[:kept].astype(np.float64)
     if params.top_p < 1.0:
         weights = np.exp(logits - logits[0])
-        reached = np.cumsum(weights) / weights.sum() >= params.top_p - slack
-        kept = int(np.argmax(reached)) + 1 if reached.any() else kept
+        reached = weights.cumsum() / weights.sum() >= params.top_p - slack
+        first = int(reached.argmax())
+        kept = first + 1 if reached[first] else kept
     if params.min_p > 0.0:
         floor = logits[0] + math.log(params.min_p) - slack
         kept = min(kept, int(np.count_nonzero(logits >= floor)))
