@@ -118,7 +118,9 @@ def superset(row: Floats, k: int) -> npt.NDArray[np.intp]:
         return np.flatnonzero(row >= np.partition(row, size - k)[size - k])
     dealt = size // sets * sets
     maxima = np.maximum.reduce(row[:dealt].reshape(-1, sets))  # whole slices at once: this order is the fast one
-    best = np.partition(maxima, sets - k)[sets - k :]
+    ranked = maxima.copy()
+    ranked.partition(sets - k)
+    best = ranked[sets - k :]
     if math.isnan(np.maximum.reduce(best)):  # a set with a NaN has it as its maximum, and is sorted last
         raise not_finite()
     bound = best[0]

@@ -183,7 +183,7 @@ def choose(entries: Ranked, params: SamplingParams, key: bytes, position: int) -
     if params.temperature == 0.0:
         return int(entries.ids[0])
     kept = survivors(entries, params, 0.0)
-    return int(entries.ids[np.argmax(_scores(entries, kept, params, key, position))])
+    return int(entries.ids[_scores(entries, kept, params, key, position).argmax()])
 
 
 def acceptable(entries: Ranked, params: SamplingParams, key: bytes, position: int) -> frozenset[int]:
