@@ -1,0 +1,131 @@
+"""Steps of the real scheduler without a model: a context with prepared logits, and a store that keeps nothing.
+
+What a step costs here is what it computes. Beside a model it costs more, since the model's weights have pushed Python
+out of the processor's cache by the time that a step goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from engine.generation import Generation, QueueSink
+from engine.recorder import NoRecorder, Recorder, SessionRecorder
+from engine.scheduler import Scheduler, SchedulerSettings
+from engine.store import SessionRow, Store
+from verifiable.keys import PrivateKey
+from verifiable.llama.context import Batch, Context, LogitRows
+from verifiable.llama.model import Model
+from verifiable.records import NonceSource
+from verifiable.request import COMPLETION, parse_body
+from verifiable.sampling import SamplingDefaults, sampling_key
+from verifiable.session import SessionLog
+
+VOCABULARY = 49_152
+K = 40
+WARM_UP = 20
+
+
+class _Model:
+    is_recurrent = is_hybrid = False
+    eog = suppressed = frozenset[int]()
+
+    def __init__(self) -> None:
+        self._pieces = [f" w{token}".encode() for token in range(VOCABULARY)]
+
+    def piece(self, token: int) -> bytes:
+        return self._pieces[token]
+
+
+class _Context:
+    """Neighbouring rows of one imagined text, in turn; written anew each time, as a model would."""
+
+    n_batch = 512
+    generation = 0
+
+    def __init__(self, slots: int) -> None:
+        random = np.random.default_rng(7)
+        base = random.standard_normal(VOCABULARY) * 3
+        self._pool = [(base + random.standard_normal(VOCABULARY)).astype(np.float32) for _ in range(4 * slots)]
+        self._rows = np.zeros((slots, VOCABULARY), np.float32)
+        self._lengths = [0] * slots
+        self._turn = 0
+
+    def decode(self, batch: Batch) -> LogitRows:
+        self.generation += 1
+        for seq, (_, end) in batch.spans.items():
+            self._lengths[seq] = end
+        for row in self._rows:
+            self._turn = (self._turn + 1) % len(self._pool)
+            row[:] = self._pool[self._turn]
+        return LogitRows(cast(Context, self), self.generation, self._rows, batch._index)
+
+    def remove(self, seq: int, p0: int) -> None:
+        self._lengths[seq] = min(self._lengths[seq], p0)
+
+    def length(self, seq: int) -> int:
+        return self._lengths[seq]
+
+
+class _Store:
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: None
+
+
+def python_in_a_step(slots: int, steps: int, fields: Mapping[str, Any]) -> float:
+    """Median seconds of processor time that a step of `slots` answers takes; `fields` are those of their requests."""
+    scheduler = Scheduler(
+        cast(Model, _Model()), cast(Context, _Context(slots)), K, SchedulerSettings(slots=slots, queue=slots)
+    )
+    for slot in range(slots):
+        scheduler.submit(*_answer(slot, WARM_UP + steps + 8, fields))
+    taken = []
+    for _ in range(WARM_UP + steps):
+        before = scheduler.counters.python_cpu
+        scheduler._step()
+        taken.append(scheduler.counters.python_cpu - before)
+    return statistics.median(taken[WARM_UP:])
+
+
+def _answer(slot: int, max_tokens: int, fields: Mapping[str, Any]) -> tuple[Generation, Recorder]:
+    body = {"prompt": "a", "max_tokens": max_tokens, **fields, "seed": slot}
+    request = parse_body(COMPLETION, json.dumps(body).encode())
+    prompt = list(range(1, 9))
+    params = request.params(SamplingDefaults(), K, 4096, len(prompt))
+    key = sampling_key(b"", request.digest(), 0)
+    generation = Generation(request, prompt, params, b"", NonceSource.SEED, key, QueueSink())
+    if not request.commitments:
+        return generation, NoRecorder()
+    session = bytes([slot]) * 16
+    recorder = SessionRecorder(
+        cast(SessionRow, _Row(session)),
+        SessionLog(session, bytes(32), bytes(32)),
+        request,
+        keep_open=False,
+        manifest=b"",
+        key=PrivateKey.generate("benchmark", seed=bytes(32)),
+        store=cast(Store, _Store()),
+        clock=lambda: 0,
+        release=lambda: None,
+    )
+    return generation, recorder
+
+
+class _Row:
+    opened = 0
+
+    def __init__(self, session: bytes) -> None:
+        self.session = session
+
+
+def rounds(cases: Mapping[str, Mapping[str, Any]], slots: int, steps: int, count: int = 5) -> dict[str, float]:
+    """Median of `count` rounds for each case, taken in turn."""
+    found: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(count):
+        for name, fields in cases.items():
+            found[name].append(python_in_a_step(slots, steps, fields))
+    return {name: statistics.median(values) for name, values in found.items()}
