@@ -78,6 +78,8 @@ class Client:
         self._runner = asyncio.Runner()
         self._http = httpx.AsyncClient(
             follow_redirects=False,
+            # A connection for each request: what a provider sends after an answer is not taken for the next one.
+            limits=httpx.Limits(max_keepalive_connections=0),
             timeout=httpx.Timeout(QUIET_SECONDS, connect=CONNECT_SECONDS),
             trust_env=parts.hostname not in _LOOPBACK,  # no proxy between two processes of one machine
         )

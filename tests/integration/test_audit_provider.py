@@ -6,6 +6,7 @@ import base64
 import contextlib
 import functools
 import gzip
+import itertools
 import json
 import threading
 import time
@@ -22,7 +23,7 @@ import pytest
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import SESSION, TRUST, Recording, ask, made_up
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifiable.evidence import Kind
+from verifiable.evidence import Evidence, Kind
 from verifiable.logits import Entries
 from verifiable.verdict import Status
 from verifier import client as clients
@@ -361,6 +362,135 @@ def test_broken_protocol_is_unreachable() -> None:
 def test_lists_that_are_none_are_malformed(page: bytes) -> None:
     with serve(lambda handler: send(handler, page)) as url, Client(url) as client, pytest.raises(MalformedError):
         client.sessions(10)
+
+
+ENTRY = b'{"id":"' + b"a" * 32 + b'","size":%s,"opened":1,"head":""}'
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b'data: {"sessions":[],"next":null}\n\ndata: [DONE]\n\n',
+        b'{"sessions":[' + ENTRY % b"1e400" + b"]}",
+        b'{"sessions":[' + ENTRY % b"NaN" + b"]}",
+        b'{"sessions":[' + ENTRY % (b"9" * 5000) + b"]}",
+        b'{"sessions":[' + ENTRY % (b"[" * 50_000 + b"]" * 50_000) + b"]}",
+        b'{"sessions":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001,
+        b'{"sessions":[],"next":null}' * 2,
+        b"\xff\xfe{\x00",
+        b'{"sessions":[' + b",".join([ENTRY % b"1"] * 1001) + b"]}",
+    ],
+    ids=["events", "infinite", "nan", "digits", "deep list", "deep map", "two", "utf-16", "more than a page"],
+)
+def test_lists_made_to_hurt_are_malformed(page: bytes) -> None:
+    began = time.monotonic()
+    with serve(lambda handler: send(handler, page)) as url, Client(url) as client, pytest.raises(MalformedError):
+        client.sessions(10)
+    assert time.monotonic() - began < 8
+
+
+def raw(*parts: bytes, again: int = 1, pause: float = 0.0) -> Answer:
+    """A server that writes these bytes and nothing else, the last of them again and again."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+        for part in (*parts[:-1], *[parts[-1]] * again):
+            handler.wfile.write(part)
+            time.sleep(pause)
+
+    return answer
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+BROKEN: list[tuple[str, Answer]] = [
+    ("a longer body announced", raw(OK + b"Content-Length: 1000\r\n\r\n", b"short")),
+    ("a negative length", raw(OK + b"Content-Length: -5\r\n\r\nabc")),
+    ("two lengths", raw(OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef")),
+    ("a length that is no number", raw(OK + b"Content-Length: many\r\n\r\nabc")),
+    ("a chunk that is no chunk", raw(OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n")),
+    ("a chunk that never comes", raw(OK + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\nabc")),
+    ("an unknown coding", raw(OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n")),
+    ("headers without end", raw(OK, b"X-Filler: " + b"x" * 1000 + b"\r\n", again=2000)),
+    ("one header without end", raw(OK + b"X-Filler: ", b"x" * 1000, again=2000)),
+    ("a status that is none", raw(b"HTTP/1.1 99999 Well\r\n\r\n")),
+    ("a switch of protocols", raw(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n")),
+    ("hints without end", raw(b"HTTP/1.1 103 Early Hints\r\n\r\n", again=400, pause=0.01)),
+    (
+        "events without end",
+        raw(OK + b"Content-Type: text/event-stream\r\n\r\n", b"data: {}\n\n", again=400, pause=0.01),
+    ),
+]
+
+
+@pytest.mark.parametrize("answer", [answer for _, answer in BROKEN], ids=[name for name, _ in BROKEN])
+def test_answers_that_break_http_end_within_limits(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits(monkeypatch, TOTAL_SECONDS=1.5, QUIET_SECONDS=1.0)
+    fails(answer)
+
+
+def test_what_follows_an_answer_is_not_taken_for_the_next_one() -> None:
+    """Two answers where one was asked for: the second is nobody's."""
+    made = honest(1)
+    page = Provider([made]).page({})
+    forged = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad"
+
+    def smuggling(handler: BaseHTTPRequestHandler) -> None:
+        if handler.path.startswith("/v1/sessions?"):
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(page)
+            handler.wfile.write(head + page + forged)
+        else:
+            send(handler, made.evidence().encode())
+
+    with serve(smuggling) as url, Client(url) as client:
+        assert len(client.sessions(10)) == 1
+        assert client.evidence(made.session) == made.evidence().encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x81" * 5000,
+        b"\xa1\x01" * 5000,
+        b"\x9b" + b"\xff" * 8,
+        b"\x5b" + b"\xff" * 8,
+        b"\xbb" + b"\xff" * 8,
+        b"\xd8\x12" * 3000,
+        b"data: {}\n\n",
+        b"\x98\xff" + b"\x80" * 255,
+        b"\x9a\x00\xff\xff\xff" + b"\x01" * (1 << 24),
+    ],
+    ids=["nothing", "deep lists", "deep maps", "items", "bytes", "pairs", "tags", "events", "small lists", "ones"],
+)
+def test_evidence_made_to_hurt_is_malformed(auditor: Auditor, data: bytes) -> None:
+    provider = Provider([honest(1)])
+    provider.change = lambda path, body: data if "evidence" in path else body
+    began = time.monotonic()
+    with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+        (verdict,), _ = audit_provider(auditor, client, 1, seed)
+    assert (verdict.status, verdict.code) == (Status.FAILED, "malformed")
+    assert time.monotonic() - began < 20
+
+
+def test_a_provider_that_answers_differently_each_time_is_told_by_what_it_signed(auditor: Auditor) -> None:
+    """Every second answer is of a cheating history: the session fails, or what was audited holds."""
+    made, other = honest(1), honest(1, other_model)
+    found = set()
+    for first in (0, 1):
+        turns = itertools.count(first)
+
+        def flapping(path: str, body: bytes, turns: Iterator[int] = turns) -> bytes:
+            if not path.endswith("/evidence"):
+                return body
+            kind = Evidence.parse(body).kind
+            return (made, other)[next(turns) % 2].evidence(kind).encode()
+
+        provider = Provider([made])
+        provider.change = flapping
+        with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+            (verdict,), _ = audit_provider(auditor, client, 1, seed)
+        found.add((verdict.status, verdict.code))
+    assert found == {(Status.EXACT, None), (Status.FAILED, "two-histories")}
 
 
 def test_a_list_that_goes_in_circles_ends(monkeypatch: pytest.MonkeyPatch) -> None:
