@@ -1,10 +1,10 @@
 """Where in an answer a comparison within rounding begins matters less than its margin, and a late cheat is caught.
 
-SmolLM2's own answers of 160 tokens and more. Honest claims of two other roundings (KV f16, and positions 32 at a
-time) are scored over windows of 32 tokens that begin at token 0, 32, 64, 96 and 128: the mean log ratio of each start,
-against the margin of 0.1 that the test leaves to honest providers. Then a provider that computes the first 32 tokens
-of each answer with the promised Q4_1 and all others with Q4_0: conversations until it is caught with probability 0.95,
-when the window is drawn and when it is always the first.
+SmolLM2's own answers, those that reach 96 tokens. Honest claims of another rounding (KV f16) are scored over windows of
+32 tokens that begin at token 0, 32 and 64: the mean log ratio of each start, against the margin of 0.1 that the test
+leaves to honest providers. Then a provider that computes the first 32 tokens of each answer with the promised Q4_1 and
+all others with Q4_0: conversations until it is caught with probability 0.95, when the window is drawn and when it is
+always the first.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from benchmarks.measure import Figure, main
 from fixtures import models
 from fixtures.quantise import variant
 from verifiable.challenge import window_lot
-from verifier.calibrate import Class, Scored, claims_of, converse, honest_classes, replays
+from verifier.calibrate import Scored, claims_of, converse, honest_classes, replays
 from verifier.calibrate_cli import read_settings
 from verifier.eprocess import MARGIN, needed, power
 from verifier.reexecute import Worker
 from verifier.statistics import Distances, Score, score
 from verifier.statistics import measure as distances_of
 
-CONVERSATIONS, TOKENS, LENGTH, K = 60, 160, 32, 40
+CONVERSATIONS, TOKENS, LENGTH, K = 44, 96, 32, 40
 STARTS = range(0, TOKENS - LENGTH + 1, LENGTH)
-HONEST = ("kv-f16", "small-batches")
 WANTED = 0.95
 
 
@@ -60,14 +59,10 @@ def measure() -> Sequence[Figure]:
         talks = converse(worker, path, runtime, CONVERSATIONS, TOKENS, b"windows")
         talks = [talk for talk in talks if len(talk.answer) == TOKENS]
         own = replays(worker, runtime, talks)
-        honest = {
-            item.name: measured(claims_of(worker, item, talks, K), own)
-            for item in honest_classes(runtime)
-            if item.name in HONEST
-        }
-        kept = replace(runtime, type_k="f16", type_v="f16")
-        true = claims_of(worker, Class("", "", kept), talks, K)
-        cheap = claims_of(worker, Class("", "", kept, model=variant("Q4_0")), talks, K)
+        item = next(item for item in honest_classes(runtime) if item.name == "kv-f16")
+        true = claims_of(worker, item, talks, K)
+        cheap = claims_of(worker, replace(item, model=variant("Q4_0")), talks, K)
+    honest = {item.name: measured(true, own)}
     spliced = [[*mine[:LENGTH], *other[LENGTH:]] for mine, other in zip(true, cheap, strict=True)]
     cheat = measured(spliced, own)
     note = f"{len(talks)} conversations of {TOKENS} tokens, windows of {LENGTH}"
