@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks import measure, run
+from benchmarks import _steps, measure, run
 from benchmarks.measure import Figure
 
 
@@ -71,3 +72,8 @@ def test_a_benchmark_that_fails_fails_the_run(folder: Path, source: str, capsys:
     (folder / "broken.py").write_text(source)
     assert run.main([]) == 4
     assert "failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fields", [{}, {"verifiable": {"commitments": "none"}}, {"frequency_penalty": 0.5}])
+def test_steps_without_a_model_take_time(fields: dict[str, Any]) -> None:
+    assert 0.0 < _steps.python_in_a_step(2, 3, {"temperature": 0.8, **fields}) < 1.0
