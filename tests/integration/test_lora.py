@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from gguf import GGMLQuantizationType
 
 from engine.engine import Engine, EngineSettings
 from fixtures.adapters import write_lora
+from verifiable.errors import MalformedError
 from verifiable.evidence import Evidence, Kind
 from verifiable.keys import PublicKey
 from verifiable.llama.context import Batch, Context
-from verifiable.llama.lora import Adapter
+from verifiable.llama.gguf import inspect, inspect_adapter
+from verifiable.llama.lora import Adapter, inspect_adapters
 from verifiable.llama.model import Model
 from verifiable.llama.probe import probe
 from verifiable.llama.settings import RuntimeSettings
@@ -87,6 +90,49 @@ def test_two_adapters_sum_to_the_same_bits_in_every_process(base: Path, style: P
         for _ in range(5)
     }
     assert len(found) == 1
+
+
+DECODE = """
+import sys
+from tests.integration.test_lora import Adapter, Path, computed
+from verifiable.errors import EngineError
+base, *paths = map(Path, sys.argv[1:])
+for path in paths:
+    print(path.name, flush=True)
+    try:
+        computed(base, Adapter(path))
+    except EngineError:
+        pass
+"""
+
+
+def test_a_changed_adapter_is_refused_or_does_no_harm(base: Path, style: Path, tmp_path: Path) -> None:
+    """Bytes of its head are changed at random; what is taken all the same must not end llama.cpp's process."""
+    sound, head = style.read_bytes(), inspect_adapter(style).data_offset
+    random, parts, taken = Random(7), [inspect(base)], []
+    for number in range(300):
+        data = bytearray(sound)
+        for _ in range(random.randint(1, 3)):
+            at = random.randrange(head)
+            data[at] = random.choice([random.randrange(256), data[at] ^ 1, (data[at] + 64) % 256, 0])
+        path = tmp_path / f"{number}.gguf"
+        path.write_bytes(data)
+        try:
+            inspect_adapters([Adapter(path)], parts)
+            taken.append(path)
+        except MalformedError:
+            path.unlink()
+    assert len(taken) < 100
+    done = subprocess.run(
+        [sys.executable, "-c", DECODE, base, *taken], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, (done.stdout[-100:], done.stderr[-500:])
+
+
+def test_the_auditors_other_processes_have_them_too(base: Path, style: Path) -> None:
+    with Worker(base, adapters=[Adapter(style, 0.5)]) as worker, worker.twin() as twin:
+        assert twin.identity() == worker.identity()
+        assert len(twin.identity().adapters) == 1
 
 
 def test_the_probe_looks_at_the_model_with_its_adapters(base: Path, style: Path, tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.gguf_files import Entry, Tensor, small
+from tests.gguf_files import Entry, File, Tensor, small
 from verifiable.errors import MalformedError
-from verifiable.llama.gguf import GGUFInfo, inspect
-from verifiable.llama.gguf_types import ARRAY, BLOCKS
+from verifiable.llama.gguf import GGUFInfo, inspect, inspect_adapter
+from verifiable.llama.gguf_types import ARRAY, BLOCKS, STRING
 
 SOUND = small().build()
 NUMBERS = st.sampled_from([0, 1, 2, 31, 32, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1])
@@ -45,6 +45,33 @@ def check_sound(info: GGUFInfo, size: int) -> None:
         assert info.data_offset + ends <= size
     for field in info.fields.values():
         assert 0 < field.offset < field.offset + field.size <= size
+
+
+def adapter() -> bytes:
+    """The smallest file that is taken for a LoRA adapter."""
+    entries = [("general.architecture", "llama"), ("general.type", "adapter"), ("adapter.type", "lora")]
+    pair = [Tensor(f"blk.0.attn_q.weight.lora_{end}", (4, 4), 0, bytes(64)) for end in "ab"]
+    return File([Entry(key, STRING, value) for key, value in entries], pair).build()
+
+
+ADAPTER = adapter()
+
+
+@settings(max_examples=400)
+@given(st.lists(st.tuples(st.integers(0, len(ADAPTER) - 1), st.integers(0, 255)), max_size=4), st.binary(max_size=16))
+def test_changed_bytes_of_an_adapter(tmp_path_factory, changes, more):
+    data = bytearray(ADAPTER)
+    for at, value in changes:
+        data[at] = value
+    path = tmp_path_factory.getbasetemp() / "adapter.gguf"
+    path.write_bytes(bytes(data) + more)
+    try:
+        info = inspect_adapter(path)
+    except MalformedError:
+        assert changes
+        return
+    check_sound(info, len(data) + len(more))
+    assert {tensor.name[-7:] for tensor in info.tensors} >= {".lora_a", ".lora_b"}
 
 
 @given(st.binary(max_size=400))
