@@ -59,7 +59,7 @@ class Processor:
         suppressed: ids that the model's own list bars from every answer (`ModelIdentity.suppressed`).
     """
 
-    __slots__ = ("_banned", "_bias", "_constraint", "_counts", "_k", "_params", "_recent", "_topk")
+    __slots__ = ("_banned", "_barred", "_bias", "_constraint", "_counts", "_k", "_params", "_recent", "_topk")
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class Processor:
         self._k = k
         self._bias = dict(params.logit_bias)
         self._banned = frozenset(suppressed).union(ends if params.ignore_eos else ())
+        self._barred = np.array(sorted(self._banned), np.intp)
         self._constraint = constraint
         self._counts: dict[int, int] = {}
         self._recent: deque[int] = deque(maxlen=params.repeat_last_n)
@@ -132,17 +133,26 @@ class Processor:
     def _best(self, row: Floats, count: int) -> Ids:
         """The `count` first ids of a row: banned ones last, then by processed logit, then by id."""
         touched = self._touched(len(row))
-        free = len(row) - len(touched)
-        rest = row
-        if len(touched):
-            rest = row.copy()
-            rest[touched] = -np.inf
-        if count == self._k <= free:
-            found = self._topk(rest).ids.astype(np.intp)
+        barred = self._barred[: np.searchsorted(self._barred, len(row))]
+        if len(row) - len(barred) < count:  # some have to be among them
+            touched, barred = np.union1d(touched, barred), barred[:0]
+        elif not len(touched) and count == self._k:
+            found = self._topk(row).ids
+            if not self._is_banned(found).any():
+                return found
         else:
-            found = superset(rest, min(count, free)) if free else np.empty(0, np.intp)
-            found = np.setdiff1d(found, touched, assume_unique=True)
-        ids = np.concatenate((touched, found)).astype(np.uint32)
+            touched = np.setdiff1d(touched, barred, assume_unique=True)
+        free = len(row) - len(touched) - len(barred)
+        rest = row
+        if len(touched) or len(barred):
+            rest = row.copy()
+            rest[touched] = rest[barred] = -np.inf
+        if count == self._k <= free:
+            best = self._topk(rest).ids.astype(np.intp)
+        else:
+            best = superset(rest, min(count, free)) if free else np.empty(0, np.intp)
+            best = np.setdiff1d(best, touched, assume_unique=True)
+        ids = np.concatenate((touched, best)).astype(np.uint32)
         values = self._processed(ids, row[ids])
         if not np.isfinite(values).all():
             values[~np.isfinite(values)] = np.inf  # first of all: the record then refuses it
@@ -154,7 +164,7 @@ class Processor:
     def _touched(self, size: int) -> npt.NDArray[np.intp]:
         """Ids whose processed logit is, or may be, another than the raw one; ascending."""
         params = self._params
-        touched = set(self._bias) | self._banned
+        touched = set(self._bias)
         if params.frequency_penalty or params.presence_penalty:
             touched |= self._counts.keys()
         touched.update(self._recent)
