@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -63,6 +64,14 @@ def test_what_cant_be_replayed_is_named() -> None:
     assert found == SamplingDefaults()
     assert left_out == ("dry_base 1.75", "mirostat 2", "sequence temperature;top_k", "xtc_probability 0.5")
     assert defaults(asked(mirostat=0, mirostat_tau=5.0, xtc_probability=0.0, xtc_threshold=0.1), 40)[1] == ()
+
+
+@given(st.integers(1, 10_000))
+def test_a_decimal_that_the_file_holds_as_binary32_is_that_decimal(number: int) -> None:
+    written = number / 10_000
+    held = struct.unpack("<f", struct.pack("<f", written))[0]
+    assert defaults(asked(top_p=held), 40)[0].top_p == written
+    assert defaults(asked(top_p=written), 40)[0].top_p == written
 
 
 @pytest.mark.parametrize("value", ["0.7", True, math.nan, math.inf, (0.7,), None])

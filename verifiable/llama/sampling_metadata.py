@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import numpy as np
+
 from verifiable.errors import PolicyError
 from verifiable.request import REPEAT_LAST_N
 from verifiable.sampling import SamplingDefaults
@@ -58,8 +60,15 @@ def defaults(
             left_out.append(f"{name} {value}"[:80])
             continue
         ours, read = _READERS[name]
-        found[ours] = read(number)
+        found[ours] = read(_shortest(number))
     return _bounded({**found, **(overrides or {})}, k), tuple(left_out)
+
+
+def _shortest(value: float) -> float:
+    """0.7 for the binary32 next to it: files hold binary32, and a manifest is read by people."""
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    return float(str(single)) if float(single) == value else value
 
 
 def _bounded(values: Mapping[str, float], k: int) -> SamplingDefaults:
