@@ -8,7 +8,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import uvicorn
@@ -24,6 +24,11 @@ from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import hub, options
 from verifiable.llama.lora import parse_adapters
 from verifiable.llama.settings import RuntimeSettings
+
+
+def _silent(what: str) -> Any:
+    """The option of a sampling default."""
+    return typer.Option(help=f"{what} where a request is silent.", show_default="the model's")
 
 
 def serve(
@@ -50,12 +55,12 @@ def serve(
     lora: options.Lora = None,
     kv_type: Annotated[str, typer.Option(help="Type of the KV cache.")] = "bf16",
     k: Annotated[int, typer.Option(min=1, max=128, help="Entries committed for each token.")] = 40,
-    temperature: Annotated[float | None, typer.Option(help="Where a request is silent; default: the model's.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="The same; 0 for all entries of a record.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="The same.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="The same.")] = None,
-    repeat_penalty: Annotated[float | None, typer.Option(help="The same; 1 for none.")] = None,
-    repeat_last_n: Annotated[int | None, typer.Option(help="The same; -1 for the whole answer.")] = None,
+    temperature: Annotated[float | None, _silent("Temperature")] = None,
+    top_k: Annotated[int | None, _silent("Entries to draw from, 0 for all of a record,")] = None,
+    top_p: Annotated[float | None, _silent("top_p")] = None,
+    min_p: Annotated[float | None, _silent("min_p")] = None,
+    repeat_penalty: Annotated[float | None, _silent("Repeat penalty, 1 for none,")] = None,
+    repeat_last_n: Annotated[int | None, _silent("Tokens that it looks back, -1 for the whole answer,")] = None,
     draft: Annotated[
         str, typer.Option(help=f"Speculation: {', '.join(DRAFTERS)}. `auto` drafts where measurements say it pays.")
     ] = "auto",
