@@ -1,7 +1,7 @@
 """What turns begin with alike is computed once: audits of a long conversation, and of many under one system prompt.
 
-Two campaigns over recorded sessions of an honest provider: one conversation of eight turns, and twelve conversations
-of one turn under one long system prompt. Each is audited by a process that shares and by one that does not, in turn,
+Two campaigns over recorded sessions of an honest provider: one conversation of six turns, and eight conversations of
+one turn under one long system prompt. Each is audited by a process that shares and by one that does not, in turn,
 with the model loaded before and the sessions in the order in which a campaign takes them. Medians of the time, and the
 tokens that were computed.
 """
@@ -26,8 +26,8 @@ from verifier.fetched import Auditor, Fetched
 from verifier.reexecute import Worker
 
 ROUNDS = 3
-TURNS, TALKS, ANSWER = 8, 12, 24
-SYSTEM = "You answer for a public library. Be brief, be kind, and name the shelf on which a book is to be found. " * 16
+TURNS, TALKS, ANSWER = 6, 8, 16
+SYSTEM = "You answer for a public library. Be brief, be kind, and name the shelf on which a book is to be found. " * 8
 
 
 def talk(made: Recording, honest: HonestProvider, number: int, turns: int, system: str) -> None:
@@ -54,6 +54,8 @@ def compare(name: str, sessions: Sequence[Fetched], sharing: Worker, alone: Work
     prompts = reused = 0
     for number in range(ROUNDS + 1):  # the first loads the model
         for worker in (sharing, alone):
+            if number:
+                worker.score([1], [1], 1)  # nothing is left of the round before
             before = worker.reused
             with Client("http://127.0.0.1:9") as unused:
                 start = time.perf_counter()
