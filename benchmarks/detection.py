@@ -1,13 +1,14 @@
 """Cheating is told from honest rounding within a stated number of tokens, and honest providers are not accused.
 
-The tolerant tier at work on a real model: a calibration from one half of the conversations, everything else from the
-other half. For each deviation: how far apart it is from honest rounding (area under the ROC curve, one conversation
-of 32 tokens), and the tokens that reach a power of 0.999 at alpha 1e-6. For each honest class that was held out,
-also classes that the calibration does not know: the highest e-value, which must stay below 1e6.
+The tolerant tier at work on a real model: a calibration from one half of the conversations, tested on the other half,
+and the other way round. For each deviation: how far apart it is from honest rounding (area under the ROC curve, one
+conversation of 32 tokens), and the tokens that reach a power of 0.999 at alpha 1e-6. For each honest class, also
+classes that the calibration does not know: the highest e-value, which must stay below 1e6.
 
     python -m benchmarks.detection                       # a small budget
     python -m benchmarks.detection --conversations 120 --tokens 64 --keep DIR    # full size: an hour or two
     python -m benchmarks.detection --honest --conversations 180    # no deviations: false accusations alone
+    python -m benchmarks.detection --from FILE           # the figures of a run that was kept, without a model
     python -m benchmarks.detection --other-build DIR     # a second llama-cpp-python, unpacked in DIR: a real class
 
 The temperature is not told by logits but by replay, exactly: how many tokens until the first that 0.7 does not give.
@@ -136,18 +137,24 @@ def measure_all(options: Options) -> list[Figure]:
 
 
 def figures(honest: Sequence[Sample], held: Sequence[Sample], cheats: Sequence[Sample]) -> list[Figure]:
-    """Every figure that needs no model any more."""
+    """Every figure that needs no model any more. Deviations are told with the calibration of the first half."""
     length = max(at for at in (8, 16, 32) if sum(len(item) >= at for item in honest[0].conversations) >= 24)
     half = len(honest[0].conversations) // 2
-    known = {item.name: part(item, 0, half).scores(length) for item in honest}
-    tests = {item.name: part(item, half, None).scores(length) for item in (*honest, *held)}
-    note = f"calibrated on {half} conversations of {', '.join(known)}; tested on the others; {length} tokens each"
+    halves = ((0, half), (half, 2 * half))
+    known, swapped = ({item.name: part(item, *each).scores(length) for item in honest} for each in halves)
+    tests, others = (
+        {item.name: part(item, *each).scores(length) for item in (*honest, *held)} for each in halves[::-1]
+    )
+    names = ", ".join(known)
+    note = f"calibrated on {half} conversations of {names}; tested on {half} others, both ways; {length} tokens each"
     found = []
-    for name, scores in tests.items():
-        path = run(known, scores)
+    for name in tests:
+        paths = (run(known, tests[name]), run(swapped, others[name]))
+        highest = max(path.highest for path in paths) / math.log(10.0)
         what = f"honest {name}: highest e-value, log10"
-        found.append(Figure(what, path.highest / math.log(10.0), "", at_most=-math.log10(ALPHA), note=note))
-        found.append(Figure(f"honest {name}: tokens tested", float(length * len(scores)), "tokens"))
+        found.append(Figure(what, highest, "", at_most=-math.log10(ALPHA), note=note))
+        tokens = length * (len(tests[name]) + len(others[name]))
+        found.append(Figure(f"honest {name}: tokens tested", float(tokens), "tokens"))
     if not cheats:
         return found
     near = tests[honest[0].name]
@@ -158,6 +165,13 @@ def figures(honest: Sequence[Sample], held: Sequence[Sample], cheats: Sequence[S
     strong = next((item for item in cheats if item.name == "Q4_0"), cheats[-1])
     found.append(tokens_to_detect(f"{strong.name} in one of ten", known, strong.scores(length), length, 0.1, near))
     return found
+
+
+def again(kept: Path) -> list[Figure]:
+    """The figures of a run whose samples were kept."""
+    samples = Calibration.load(kept)
+    honest = [item for item in samples.honest if item.name not in HELD]
+    return figures(honest, [item for item in samples.honest if item.name in HELD], samples.deviations)
 
 
 def part(item: Sample, first: int, last: int | None) -> Sample:
@@ -223,9 +237,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--other-build", type=Path)
     parser.add_argument("--honest", action="store_true")
+    parser.add_argument("--from", dest="kept", type=Path)
     options, rest = parser.parse_known_args(arguments)
+    kept = vars(options).pop("kept")
     chosen = Options(**vars(options))
-    return report_main(lambda: measure_all(chosen), "detection", __doc__, rest)
+    return report_main(lambda: again(kept) if kept else measure_all(chosen), "detection", __doc__, rest)
 
 
 if __name__ == "__main__":
