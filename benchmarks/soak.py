@@ -2,7 +2,7 @@
 
 Well-behaved clients ask for a text that a grammar forces, a different one each, so that a token of another's stream
 would show; others send broken requests, leave after a few tokens, or stop reading. Afterwards every session must be
-closed and signed, some are audited exactly, every slot is free, and memory has not grown.
+closed and signed and is audited exactly, every slot is free, and memory has not grown.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Tally:
 
 
 def soak(
-    folder: Path, model: Path, seconds: float, clients: int = 64, slots: int = 8, audited: int = 8
+    folder: Path, model: Path, seconds: float, clients: int = 64, slots: int = 8, audited: int | None = None
 ) -> list[Figure]:
-    """Run the soak and return its figures."""
+    """Run the soak and return its figures. `audited` bounds the sessions that are audited in the end."""
     settings = EngineSettings(
         RuntimeSettings(n_ctx=256, n_seq_max=slots), SchedulerSettings(slots=slots), drafter="auto"
     )
@@ -95,7 +95,7 @@ def soak(
         lost = sum(engine.scheduler.load())
         server.should_exit = True
         serving.join()
-        sessions, unclosed, failed = _check(engine, model, audited)
+        sessions, unclosed, failed, checked, tokens = _check(engine, model, audited)
     served = tally.outcomes["served"]
     for line in (*tally.mixed[:3], *tally.wrong[:3]):
         print(line, file=sys.stderr)
@@ -107,7 +107,8 @@ def soak(
         Figure("wrong answers to broken requests", len(tally.wrong), "", at_most=0),
         Figure("sessions", sessions, ""),
         Figure("sessions not ended and signed", unclosed, "", at_most=0),
-        Figure("audits that were not exact", failed, f"of {audited}", at_most=0),
+        Figure("audits that were not exact", failed, f"of {checked}", at_most=0),
+        Figure("tokens audited", tokens, ""),
         Figure("memory, end ÷ 40% of the time", late / early, "×", at_most=1.10),
     ]
 
@@ -170,8 +171,11 @@ def _ask(http: httpx.Client, number: int, kind: str, rng: random.Random, tally: 
     return "served" if kind != "stall" else "stalled"
 
 
-def _check(engine: Engine, model: Path, audited: int) -> tuple[int, int, int]:
-    """Sessions in the store, how many of them are not closed under a signed head, and failed audits."""
+def _check(engine: Engine, model: Path, audited: int | None) -> tuple[int, int, int, int, int]:
+    """Sessions in the store, how many of them are not closed under a signed head; failed audits, audits, and tokens.
+
+    All sessions are audited, or `audited` of them.
+    """
     engine.store.flush()
     rows = []
     before: int | None = None
@@ -182,12 +186,14 @@ def _check(engine: Engine, model: Path, audited: int) -> tuple[int, int, int]:
     for row in rows:
         opened, _ = check_evidence(engine.evidence.evidence(row, Kind.TOKENS), trust)
         unclosed += not opened.closed
-    failed = 0
+    failed = tokens = 0
+    chosen = rows if audited is None else random.Random(0).sample(rows, min(audited, len(rows)))
     with Worker(model, cache=default_folder()) as worker:
-        for row in random.Random(0).sample(rows, min(audited, len(rows))):
+        for row in chosen:
             verdict = audit(engine.evidence.evidence(row, Kind.TOKENS), worker, trust)
             failed += verdict.status is not Status.EXACT and verdict.code != "nothing-checked"
-    return len(rows), unclosed, failed
+            tokens += verdict.tokens_checked
+    return len(rows), unclosed, failed, len(chosen), tokens
 
 
 def _resident() -> float:
