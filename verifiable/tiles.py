@@ -21,6 +21,8 @@ WIDTH: Final = 1 << HEIGHT
 MAX_LEVEL: Final = 63
 MAX_ENTRY: Final = 0xFFFF
 """Longest entry in bytes: entry bundles have 16-bit length prefixes."""
+MAX_BUNDLE: Final = WIDTH * (MAX_ENTRY + 2)
+"""Longest entry bundle in bytes."""
 
 ENTRIES: Final = -1
 """The `level` of an entry bundle: its path says `entries` where a tile's says a level."""

@@ -21,7 +21,7 @@ from verifier import frauds
 from verifier.calibration import Calibration
 from verifier.client import Client, Listed
 from verifier.fault import Fault
-from verifier.logged import NAME, LogReader, Standing
+from verifier.logged import CHECK, LogReader, Standing
 from verifier.reexecute import Reexecutor
 from verifier.remember import Contradiction, Memory, check_growth
 from verifier.scope import NO_LOG_PROOF
@@ -223,7 +223,7 @@ def _standing(log: LogReader, shown: Sequence[tuple[bytes, bytes]]) -> Standing 
 
 def _with_standing(verdict: Verdict, standing: Standing, auditor: Auditor) -> Verdict:
     passed = standing.logged if standing.proof is None else False
-    verdict = replace(verdict, checks=(*verdict.checks, Check(NAME, passed, standing.detail)))
+    verdict = replace(verdict, checks=(*verdict.checks, Check(CHECK, passed, standing.detail)))
     if standing.proof is not None:
         return _failed(verdict, standing.proof, auditor)
     notes = tuple(note for note in verdict.not_shown if note != NO_LOG_PROOF)

@@ -20,14 +20,13 @@ from verifiable.head import Head, verify_head
 from verifiable.keys import PublicKey
 from verifiable.manifest import Manifest, verify_manifest
 from verifiable.merkle import Tree, leaf_hash
-from verifiable.tiles import MAX_ENTRY, WIDTH, bundles_for, decode_bundle
+from verifiable.tiles import MAX_BUNDLE, bundles_for, decode_bundle
 from verifiable.tlog_proof import TlogProof
 from verifier.client import Client
 
 SECONDS = 600.0
 """Longest that reading a log's entries may take."""
-MAX_BUNDLE = WIDTH * (MAX_ENTRY + 2)
-NAME = "Provider's log"
+CHECK = "Provider's log"
 """What the check is called in a verdict."""
 
 

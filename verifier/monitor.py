@@ -29,7 +29,7 @@ from verifiable.merkle import EMPTY_ROOT, HASH_SIZE, Tree, consistency_path, lea
 from verifiable.note import MAX_SIZE
 from verifiable.tiles import (
     HEIGHT,
-    MAX_ENTRY,
+    MAX_BUNDLE,
     WIDTH,
     Tile,
     bundles_for,
@@ -41,7 +41,6 @@ from verifiable.tiles import (
 )
 from verifier.headbook import HeadBook
 
-MAX_BUNDLE = WIDTH * (MAX_ENTRY + 2)
 SECONDS = 30.0
 TOTAL_SECONDS = 300.0
 """A whole file: a log that sends a byte every few seconds does not hold a monitor for ever."""

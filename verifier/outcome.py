@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,17 @@ class Draw:
         return chance(self.drawn, SHARE) if self.plan is None else caught(self.population, self.drawn, SHARE)
 
 
+def overall(statuses: Iterable[Status]) -> Status:
+    """Failed when any session failed, else inconclusive when any is or there is none, else the weaker pass."""
+    found = set(statuses)
+    for status in (Status.FAILED, Status.INCONCLUSIVE):
+        if status in found:
+            return status
+    if not found or not found <= {Status.EXACT, Status.STATISTICAL}:
+        return Status.INCONCLUSIVE
+    return Status.STATISTICAL if Status.STATISTICAL in found else Status.EXACT
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What `verifiable audit` found. `source` is what was audited, `command` how to repeat it."""
@@ -49,14 +60,8 @@ class Outcome:
 
     @property
     def status(self) -> Status:
-        """Failed when any session failed, else inconclusive when any is or there is none, else the weaker pass."""
-        found = {verdict.status for verdict in self.verdicts}
-        for status in (Status.FAILED, Status.INCONCLUSIVE):
-            if status in found:
-                return status
-        if not found or not found <= {Status.EXACT, Status.STATISTICAL}:
-            return Status.INCONCLUSIVE
-        return Status.STATISTICAL if Status.STATISTICAL in found else Status.EXACT
+        """What the sessions come to together; see `overall`."""
+        return overall(verdict.status for verdict in self.verdicts)
 
     @property
     def worst(self) -> Verdict | None:

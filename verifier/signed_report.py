@@ -22,11 +22,11 @@ from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.keys import PrivateKey, PublicKey
 from verifiable.sealed import seal, unseal
 from verifiable.verdict import Status
+from verifier.outcome import overall
 
 VERSION = 1
 TYPE = "application/vnd.verifiable.audit+cbor"
 MAX_BYTES = 64 << 20
-_PASSES = (Status.EXACT.value, Status.STATISTICAL.value)
 _COUNTED = {
     "verified": Status.EXACT,
     "verified_statistical": Status.STATISTICAL,
@@ -96,19 +96,9 @@ def _read(body: bytes) -> Mapping[str, Any]:
         raise MalformedError("report", expected="what `verifiable audit --json` prints", found=str(error)) from None
     found: dict[str, int] = {name: statuses.count(status) for name, status in _COUNTED.items()}
     found |= {"sessions": len(statuses), "exit_code": told.exit_code}
-    if counts != found or told is not _overall(statuses):
+    if counts != found or told is not overall(statuses):
         raise MalformedError("report: its sums are not those of its verdicts", expected=found, found=counts)
     return dict(report)
-
-
-def _overall(statuses: Sequence[Status]) -> Status:
-    """As `verifier.outcome.Outcome.status`, from the verdicts that the report lists."""
-    for status in (Status.FAILED, Status.INCONCLUSIVE):
-        if status in statuses:
-            return status
-    if not statuses or any(status.value not in _PASSES for status in statuses):
-        return Status.INCONCLUSIVE
-    return Status.STATISTICAL if Status.STATISTICAL in statuses else Status.EXACT
 
 
 def signing_key(path: Path) -> tuple[PrivateKey, bool]:

@@ -35,7 +35,7 @@ from verifier import logged
 from verifier.campaign import audit_provider
 from verifier.client import Client
 from verifier.fetched import Auditor, Fetched, audit_session
-from verifier.logged import NAME
+from verifier.logged import CHECK
 
 LOG = PrivateKey.generate("acme/log", b"l" * 32)
 STATED = manifest(log=LOG.public)
@@ -111,7 +111,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def log_check(verdict: Verdict) -> bool | None:
-    (check,) = [check for check in verdict.checks if check.name == NAME]
+    (check,) = [check for check in verdict.checks if check.name == CHECK]
     return check.passed
 
 
