@@ -207,14 +207,13 @@ class ProviderLog:
             ) from error
         if size < published.size:
             raise _older(size, published.size)
-        rederive(self._store, 0, EMPTY_ROOT, size)
-        tree = LogTree(self._store)
-        if published.size and tree.root(published.size) != published.root:
-            raise _forked(published.signed.checkpoint, tree)
+        rederive(self._store, 0, EMPTY_ROOT, size, self.tree)
+        if published.size and self.tree.root(published.size) != published.root:
+            raise _forked(published.signed.checkpoint, self.tree)
         if remembered is not None:
             mine = open_checkpoint(remembered[1], self.key.public).checkpoint
-            if mine.size > size or tree.root(mine.size) != mine.root:
-                raise _forked(mine, tree)
+            if mine.size > size or self.tree.root(mine.size) != mine.root:
+                raise _forked(mine, self.tree)
         try:
             unused.unlink(missing_ok=True)
         except OSError as error:

@@ -56,7 +56,7 @@ class LogTree:
 
     def node(self, height: int, index: int) -> bytes:
         """The hash of the complete subtree of leaves [index·2^height, (index + 1)·2^height)."""
-        return self._node(height, index, self._rows)
+        return self._node(height, index, self.rows)
 
     def root(self, size: int) -> bytes:
         """The root of the first `size` entries."""
@@ -93,8 +93,11 @@ class LogTree:
             self._cache.move_to_end(key)
             return rows
 
-    def _rows(self, level: int, index: int, width: int) -> list[bytes]:
-        """A tile of `width` hashes or more, and above it the nodes within it, a row for each height."""
+    def rows(self, level: int, index: int, width: int) -> list[bytes]:
+        """A tile of `width` hashes or more, and above it the nodes within it, a row for each height: joined hashes.
+
+        Raises DamagedLogError where it is missing, no tile, or shorter.
+        """
         try:
             return self._kept_rows(level, index, width)
         except _NotKeptError:
