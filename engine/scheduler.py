@@ -330,19 +330,26 @@ class Scheduler:
         # Only now may the memory be touched: cutting a sequence back would invalidate the rows still to be read.
         for part in parts:
             self._settle(part)
+        # Readers wake up last: they would only wait for Python's lock, or take it.
+        for slot, _ in answers:
+            if slot.generation is not None and not self._go_on(slot, Slot.hand_out):
+                self._leave(slot)
         return seconds
 
-    def _go_on(self, slot: Slot, stage: Callable[[Slot, list[Floats]], None], rows: list[Floats]) -> None:
-        """One stage of a slot's step. Where it fails, this answer ends, and no other."""
+    def _go_on(self, slot: Slot, stage: Callable[..., None], *rows: list[Floats]) -> bool:
+        """One stage of a slot's step. Where it fails, this answer ends, and no other; False then."""
         before = len(slot.ids)
         try:
-            stage(slot, rows)
+            stage(slot, *rows)
+            return True
         except EngineError as error:
             slot.fail(error)
         except Exception as error:
             log.exception("an answer could not be continued")
             slot.fail(EngineError("the engine failed", found=repr(error), hint="See the provider's log."))
-        self.counters.tokens += len(slot.ids) - before
+        finally:
+            self.counters.tokens += len(slot.ids) - before
+        return False
 
     def _settle(self, part: _Part) -> None:
         """Bring a sequence's memory in line with what was emitted: without the drafts that did not come true."""

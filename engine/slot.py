@@ -76,6 +76,7 @@ class Slot:
         self.draft, self._guess = [], []
         self.odds = Odds()
         self._text = TextStream(generation.request.stops)
+        self._text_due = ""
         self._emitted: list[TokenInfo] = []
         self._drafted = self._accepted = 0
         self._processor = None
@@ -136,7 +137,7 @@ class Slot:
         self._token = self._choose(self._ranked, generation.params, generation.key, len(self.ids))
 
     def advance(self, rows: list[Floats]) -> None:
-        """Third stage: emit that token, and what follows from the drafted tokens' rows as far as they came true.
+        """Third stage: take that token, and what follows from the drafted tokens' rows as far as they came true.
 
         Afterwards the memory holds `evaluated` ids of this sequence that count; rows past that were drafts that did
         not come true.
@@ -168,16 +169,20 @@ class Slot:
                 finish = Finish.LENGTH
             if finish is not None or not right:
                 break
-        recorder.step()
         self._score(len(draft), right_ones, ids[first])
         self.evaluated = len(ids) - 1
         self.draft = []
         if self.drafter is not None:
             self.drafter.extend(ids[first:])
         if finish is None:
-            self._emit(text)
+            self._text_due = text
         else:
             self._finish(finish, text)
+
+    def hand_out(self) -> None:
+        """Last stage: what the step brought goes to the store, when it is time, and to the reader."""
+        self.recorder.step()
+        self._emit(self._text_due)
 
     def cancel(self) -> None:
         """End the turn as cancelled, signed and durable like any other."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -28,11 +30,35 @@ _POLL = 0.1
 """Seconds between looks whether the client of a plain (not streaming) request is still there."""
 
 
-class AsyncSink:
-    """Carries events from the scheduler's thread into the event loop, and counts the bytes that were not read yet."""
+class Mailbox:
+    """Carries events of all answers from other threads into an event loop, which is woken once for all that wait."""
 
-    def __init__(self, ended: Callable[[], None] = lambda: None) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._posted: deque[tuple[asyncio.Queue[Event], Event]] = deque()
+        self._woken = False
+
+    def post(self, to: asyncio.Queue[Event], event: Event) -> None:
+        """Put an event into a queue of the loop; from any thread."""
+        self._posted.append((to, event))
+        if self._woken:  # a delivery begins by taking this back, so it sees all that was posted before
+            return
+        self._woken = True
+        with contextlib.suppress(RuntimeError):  # a loop that is closed has no readers left
+            self.loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._woken = False
+        while self._posted:
+            to, event = self._posted.popleft()
+            to.put_nowait(event)
+
+
+class AsyncSink:
+    """An answer's events on their way to its reader in the event loop; counts the bytes that were not read yet."""
+
+    def __init__(self, mailbox: Mailbox, ended: Callable[[], None] = lambda: None) -> None:
+        self._mailbox = mailbox
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._put = self._taken = 0
         self._ended = ended
@@ -41,9 +67,7 @@ class AsyncSink:
         self._put += _size(event)
         if not isinstance(event, Delta):
             self._ended()
-        # A loop that is closed has no readers left.
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+        self._mailbox.post(self._events, event)
 
     def backlog(self) -> int:
         return self._put - self._taken
@@ -56,14 +80,21 @@ class AsyncSink:
 
 def router(engine: Engine, access: Access) -> APIRouter:
     routes = APIRouter(dependencies=[Depends(access)])
+    mailbox: Mailbox | None = None
+
+    async def answer(http: Request, path: str) -> Response:
+        nonlocal mailbox
+        if mailbox is None or mailbox.loop is not asyncio.get_running_loop():
+            mailbox = Mailbox()
+        return await _answer(engine, access, mailbox, http, path)
 
     @routes.post(CHAT, response_class=Response, responses=ANSWERS, openapi_extra=CHAT_BODY)
     async def chat(request: Request) -> Response:
-        return await _answer(engine, access, request, CHAT)
+        return await answer(request, CHAT)
 
     @routes.post(COMPLETION, response_class=Response, responses=ANSWERS, openapi_extra=COMPLETION_BODY)
     async def completion(request: Request) -> Response:
-        return await _answer(engine, access, request, COMPLETION)
+        return await answer(request, COMPLETION)
 
     @routes.get("/v1/models", responses={401: REFUSALS[401]})
     async def models() -> dict[str, Any]:
@@ -87,13 +118,13 @@ def _no_model(engine: Engine, name: str) -> errors.NotFoundError:
     return errors.NotFoundError("no such model", expected=engine.model_name, found=name, parameter="model")
 
 
-async def _answer(engine: Engine, access: Access, http: Request, path: str) -> Response:
+async def _answer(engine: Engine, access: Access, mailbox: Mailbox, http: Request, path: str) -> Response:
     request = parse_body(path, await _body(http))
     if request.model not in (None, engine.model_name):
         raise _no_model(engine, request.model or "")
     principal: str | None = http.state.principal
     access.take(principal)
-    sink = AsyncSink(lambda: access.free(principal))
+    sink = AsyncSink(mailbox, lambda: access.free(principal))
     capability = capability_of(http)
     try:
         # Tokenising a long prompt takes a while: not in the event loop.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Executable, exc, func, insert, select
+from sqlalchemy import Connection, Executable, Table, exc, func, insert, select
 
 from engine.store import Barrier, ErasedError, HeadRow, LogTransaction, SessionRow, StoredLeaf, tables
 from engine.store.changes import drop_records, erase
@@ -35,7 +35,11 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-_Work = tuple[Executable, Sequence[Mapping[str, Any]]]
+_Work = tuple[Table, Sequence[Mapping[str, Any]]]
+
+_LINGER = 0.01
+"""Seconds that rows wait for what comes with them, unless somebody waits for them: all that one step of the scheduler
+brings then shares a transaction, and the writer does not take Python's lock in the middle of that step."""
 
 
 class SqlStore:
@@ -56,21 +60,21 @@ class SqlStore:
     # What an answer writes.
 
     def add_manifest(self, digest: bytes, signed: bytes) -> None:
-        self._add(insert(tables.manifest), [{"digest": digest, "signed": signed}])
+        self._add(tables.manifest, [{"digest": digest, "signed": signed}])
 
     def add_session(self, row: SessionRow) -> None:
         values: dict[str, Any] = {name: getattr(row, name) for name in row.__slots__}
-        self._add(insert(tables.session), [{**values, "checksum": row.checksum(), "writer": self._writer_id}])
+        self._add(tables.session, [{**values, "checksum": row.checksum(), "writer": self._writer_id}])
 
     def add_request(self, session: bytes, turn: int, canonical: bytes) -> None:
-        self._add(insert(tables.request), [{"session": session, "turn": turn, "canonical": canonical}])
+        self._add(tables.request, [{"session": session, "turn": turn, "canonical": canonical}])
 
     def add_leaves(self, session: bytes, first: int, leaves: Sequence[bytes]) -> None:
         rows = [{"session": session, "seq": first + index, "data": data} for index, data in enumerate(leaves)]
-        self._add(insert(tables.leaf), rows)
+        self._add(tables.leaf, rows)
 
     def add_head(self, session: bytes, size: int, signed: bytes) -> None:
-        self._add(insert(tables.head), [{"session": session, "size": size, "signed": signed}])
+        self._add(tables.head, [{"session": session, "size": size, "signed": signed}])
 
     def barrier(self, done: Barrier) -> None:
         with self._wake:
@@ -246,11 +250,12 @@ class SqlStore:
         self._database.close()
         self._closed = True
 
-    def _add(self, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _add(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         with self._wake:
             if self._failure is None:
-                self._queue.append((statement, rows))
-                self._wake.notify()
+                self._queue.append((table, rows))
+                if len(self._queue) == 1:
+                    self._wake.notify()
 
     def _read(self, statement: Executable) -> list[Any]:
         with self._reading() as connection:
@@ -300,6 +305,7 @@ class SqlStore:
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._queue or self._barriers or self._stopping)
+                self._wake.wait_for(lambda: self._barriers or self._stopping, _LINGER)
                 work, self._queue = self._queue, []
                 barriers, self._barriers = self._barriers, []
                 if not work and not barriers and self._stopping:
@@ -313,8 +319,8 @@ class SqlStore:
             return None
         try:
             with self._database.writing() as connection:
-                for statement, rows in _grouped(work):
-                    connection.execute(statement, rows)
+                for table, rows in _grouped(work):
+                    connection.execute(insert(table), rows)
             return None
         except exc.SQLAlchemyError as error:
             return self._failed(error)
@@ -335,11 +341,11 @@ def _session(values: Sequence[Any]) -> SessionRow:
 
 
 def _grouped(work: list[_Work]) -> list[_Work]:
-    """The same rows in fewer statements: tables don't refer to each other, so only a table's own order matters."""
-    grouped: dict[Any, list[Mapping[str, Any]]] = {}
-    for statement, rows in work:
-        grouped.setdefault(getattr(statement, "table", statement), []).extend(rows)
-    return [(insert(table), rows) for table, rows in grouped.items()]
+    """One statement for each table: tables don't refer to each other, so only the order within each matters."""
+    grouped: dict[Table, list[Mapping[str, Any]]] = {}
+    for table, rows in work:
+        grouped.setdefault(table, []).extend(rows)
+    return list(grouped.items())
 
 
 _FSCK = "`verifiable log fsck` lists everything that is damaged."
