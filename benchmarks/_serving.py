@@ -39,11 +39,12 @@ def engine(slots: int, *, model: str = "smollm2", drafter: str = "none", n_ctx: 
 def ask(provider: Engine, count: int, max_tokens: int, fields: Mapping[str, Any]) -> tuple[list[Answer], float]:
     """Ask `count` questions at once; returns the answers and the decoded tokens a second from first to last delta.
 
-    The time starts when the last prompt has been read, so that it is decoding that is measured.
+    The time starts when the last prompt has been read, so that it is decoding that is measured; no answer ends early,
+    so that it is the same number of steps of the same width in each round.
     """
     sinks = []
     for subject in SUBJECTS[:count]:
-        body = {"prompt": f"A long story about {subject}:", "max_tokens": max_tokens, **fields}
+        body = {"prompt": f"A long story about {subject}:", "max_tokens": max_tokens, "ignore_eos": True, **fields}
         sink = _TimedSink()
         provider.submit(parse_body(COMPLETION, json.dumps(body).encode()), sink)
         sinks.append(sink)

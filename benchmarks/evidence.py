@@ -22,7 +22,7 @@ SHORT, LONG = 64, 512
 
 def sizes(provider: Engine, tokens: int, kind: Kind) -> tuple[int, int]:
     """Tokens and evidence bytes of an answer of that length."""
-    answers, _ = ask(provider, 1, tokens, {"temperature": 0.8, "seed": 1, "ignore_eos": True})
+    answers, _ = ask(provider, 1, tokens, {"temperature": 0.8, "seed": 1})
     provider.store.flush()
     receipt = Receipt.parse(answers[0].receipt or b"")
     session = provider.store.sessions(1)[0][1]

@@ -24,10 +24,10 @@ from typing import Any
 import httpx
 
 from benchmarks._serving import SUBJECTS
-from benchmarks.measure import Figure, main
+from benchmarks.measure import Figure, main, paired
 from fixtures import models
 
-ROUNDS = 3
+ROUNDS = 11
 TOKENS = 64
 SLOTS = 8
 CONTEXT = 512
@@ -50,6 +50,7 @@ def _provider(path: str, folder: str, pipe: Connection) -> None:
     with Engine(path, folder, settings) as engine:
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
+        listener.listen()  # who asks before the server is up waits
         pipe.send(f"http://127.0.0.1:{listener.getsockname()[1]}")
         uvicorn.Server(uvicorn.Config(make_app(engine), log_level="error")).run(sockets=[listener])
 
@@ -143,12 +144,10 @@ def measure() -> Sequence[Figure]:
             for _ in range(ROUNDS):
                 for name, url in urls.items():
                     rates[name].append(rate(url, width))
-            pairs = list(zip(rates["mine"], rates["same"], rates["stock"], strict=True))
-            ratio = statistics.median(a / b for a, b, _ in pairs)
-            against_stock = statistics.median(a / c for a, _, c in pairs)
-            figures.append(Figure(f"{width} streams", statistics.median(rates["mine"]), "tokens/s"))
-            figures.append(Figure(f"{width} streams ÷ llama-server, same settings", ratio, "×", at_least=1.0))
-            figures.append(Figure(f"{width} streams ÷ llama-server, its defaults", against_stock, "×"))
+            name = f"{width} streams"
+            figures.append(Figure(name, statistics.median(rates["mine"]), "tokens/s"))
+            figures.append(paired(f"{name} ÷ llama-server, same settings", rates["mine"], rates["same"], at_least=1.0))
+            figures.append(paired(f"{name} ÷ llama-server, its defaults", rates["mine"], rates["stock"]))
     return figures
 
 

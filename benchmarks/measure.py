@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -85,6 +86,21 @@ def seconds_per_call(
                 call()
             samples[name].append((clock() - start) / count)
     return {name: statistics.median(taken) for name, taken in samples.items()}
+
+
+def paired(name: str, over: Sequence[float], under: Sequence[float], at_least: float | None = None) -> Figure:
+    """The median ratio of rounds that were taken in pairs, with the interval of the sign test in its note: whatever the
+    ratios' distribution is, its median lies between these two of the sorted ratios in nine cases of ten.
+    """
+    ratios = sorted(a / b for a, b in zip(over, under, strict=True))
+    count, rank = len(ratios), 0
+    while sum(math.comb(count, index) for index in range(rank + 1)) <= 0.05 * 2**count:
+        rank += 1
+    if rank == 0:
+        raise ValueError("five pairs of rounds are the least that an interval can be had from")
+    low, high = ratios[rank - 1], ratios[count - rank]
+    note = f"between {low:.3f} and {high:.3f} in nine cases of ten, by {count} pairs of rounds"
+    return Figure(name, statistics.median(ratios), "×", at_least=at_least, note=note)
 
 
 def machine() -> dict[str, Any]:

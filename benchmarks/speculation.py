@@ -27,7 +27,7 @@ def measure() -> Sequence[Figure]:
             rates: dict[str, list[float]] = {name: [] for name in engines}
             for turn in range(-1, ROUNDS):
                 for name in DRAFTERS if turn % 2 else reversed(DRAFTERS):
-                    found = ask(engines[name], count, TOKENS, {"temperature": 0, "ignore_eos": True})[1]
+                    found = ask(engines[name], count, TOKENS, {"temperature": 0})[1]
                     if turn >= 0:
                         rates[name].append(found)
             counters = engines["ngram"].scheduler.counters
