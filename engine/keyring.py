@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.auditors import Auditors
+from verifiable import key_file
 from verifiable.errors import MalformedError, StoreError
 from verifiable.keys import PrivateKey
 
@@ -63,7 +64,7 @@ def load(folder: Path, name: str) -> Keyring:
             hint="Restore them from your backup. A provider with new keys is a new provider.",
         )
     provider, session, log = (_key(folder / file) for file in _SECRET[:3])
-    return Keyring(provider, session, log, _read(folder / "auditor.key"), folder, created)
+    return Keyring(provider, session, log, key_file.read_secret(folder / "auditor.key"), folder, created)
 
 
 def _make(folder: Path, name: str) -> None:
@@ -73,49 +74,25 @@ def _make(folder: Path, name: str) -> None:
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(parents=True, mode=0o700)
         token = secrets.token_urlsafe(32)
-        _write(making / "auditor.key", token)
+        key_file.write_new(making / "auditor.key", token)
         for role in ("provider", "session", "log"):
             key = PrivateKey.generate(name if role == "provider" else f"{name}/{role}", os.urandom(32))
-            _write(making / f"{role}.key", key.skey())
+            key_file.write_new(making / f"{role}.key", key.skey())
             if role != "session":
-                _write(making / f"{role}.pub", key.public.vkey(), 0o644)
-        _write(making / "log.unused", "The log of these keys has no checkpoint yet.")
+                key_file.write_new(making / f"{role}.pub", key.public.vkey(), 0o644)
+        key_file.write_new(making / "log.unused", "The log of these keys has no checkpoint yet.")
         Auditors(making / "auditors").register("first", token, 0)
-        _sync(making)
+        key_file.sync_folder(making)
         if folder.exists():
             folder.rmdir()
         os.rename(making, folder)
-        _sync(folder.parent)
+        key_file.sync_folder(folder.parent)
     except OSError as error:
         raise StoreError(f"keys can't be made in {folder}", found=str(error)) from error
 
 
 def _key(path: Path) -> PrivateKey:
     try:
-        return PrivateKey.parse(_read(path))
+        return key_file.read_key(path)
     except MalformedError as error:
-        raise StoreError(f"{path} is damaged: {error.what}", hint="Restore it from your backup.") from error
-
-
-def _read(path: Path) -> str:
-    try:
-        if path.stat().st_mode & 0o077:
-            raise StoreError(f"{path} can be read by others", expected="mode 0600", hint=f"chmod 600 {path}")
-        return path.read_text("utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        raise StoreError(f"{path} can't be read", found=str(error)) from error
-
-
-def _write(path: Path, text: str, mode: int = 0o600) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        raise StoreError(str(error)) from error

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,8 @@ from typing import Any
 
 from verifiable import encoding
 from verifiable.cose import sign1, verify1
-from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.errors import MalformedError, StoreError, VerificationError
+from verifiable.key_file import read_or_make_key
 from verifiable.keys import PrivateKey, PublicKey
 from verifiable.sealed import seal, unseal
 from verifiable.verdict import Status
@@ -107,18 +106,14 @@ def signing_key(path: Path) -> tuple[PrivateKey, bool]:
     Returns the key, and whether it was made.
 
     Raises:
-        PolicyError: others can read it, or it can't be read or written.
+        StoreError: others can read it, or it can't be read or written.
         MalformedError: it is no key.
     """
+    key, made = read_or_make_key(path, "".join(path.stem.split()).replace("+", "-") or "auditor")
+    public = path.with_name(path.name + ".pub")
     try:
-        if path.exists():
-            if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise PolicyError(f"{path} can be read by others", expected="mode 0600", hint=f"chmod 600 {path}")
-            return PrivateKey.parse(path.read_text("utf-8").strip()), False
-        key = PrivateKey.generate("".join(path.stem.split()).replace("+", "-") or "auditor", os.urandom(32))
-        path.with_name(path.name + ".pub").write_text(key.public.vkey() + "\n", encoding="utf-8")
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(key.skey() + "\n")
-        return key, True
-    except (OSError, UnicodeError) as error:
-        raise PolicyError(f"the signing key {path} can't be used", found=str(error)) from error
+        if not public.exists():
+            public.write_text(key.public.vkey() + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{public} can't be written", found=str(error)) from error
+    return key, made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,8 @@ import uvicorn
 
 from engine.witness.witness import Witness, make_app
 from verifiable.errors import PolicyError, StoreError
-from verifiable.keys import PrivateKey, PublicKey
+from verifiable.key_file import read_or_make_key
+from verifiable.keys import PublicKey
 
 
 def witness(
@@ -22,7 +22,11 @@ def witness(
     name: Annotated[str, typer.Option(help="The witness's name in its key, when the key is made.")] = "witness",
 ) -> None:
     """Cosign the checkpoints of logs, each only if it extends the last one (c2sp.org/tlog-witness)."""
-    key = load_key(data / "witness.key", name)
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"the folder {data} can't be made", found=str(error)) from error
+    key, _ = read_or_make_key(data / "witness.key", name)
     found = Witness(key, [read_key(text) for text in log], data / "seen")
     server = _Server(uvicorn.Config(make_app(found), host=host, port=port, log_level="warning", access_log=False))
     server.vkey = found.vkey
@@ -40,18 +44,6 @@ class _Server(uvicorn.Server):
             for socket in server.sockets:
                 address, port = socket.getsockname()[:2]
                 print(f"{self.vkey} http://{address}:{port}", flush=True)
-
-
-def load_key(path: Path, name: str) -> PrivateKey:
-    """The key in a file, made on the first start."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(PrivateKey.generate(name, os.urandom(32)).skey() + "\n")
-        return PrivateKey.parse(path.read_text("utf-8").strip())
-    except OSError as error:
-        raise StoreError(f"the key {path} can't be read", found=str(error)) from error
 
 
 def read_key(text: str) -> PublicKey:

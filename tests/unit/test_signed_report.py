@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from verifiable import encoding
 from verifiable.cli import main as command
 from verifiable.cose import sign1
-from verifiable.errors import MalformedError, PolicyError, VerifiableError, VerificationError
+from verifiable.errors import MalformedError, StoreError, VerifiableError, VerificationError
 from verifiable.keys import PrivateKey
 from verifiable.sealed import seal, unseal
 from verifiable.verdict import Status, Verdict
@@ -143,11 +143,11 @@ def test_a_key_is_made_once_and_kept_from_others(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "my auditor+1.key.pub").read_text().strip() == key.public.vkey()
     path.chmod(0o644)
-    with pytest.raises(PolicyError, match="read by others"):
+    with pytest.raises(StoreError, match="read by others"):
         signing_key(path)
     path.write_text("nonsense")
     path.chmod(0o600)
     with pytest.raises(MalformedError):
         signing_key(path)
-    with pytest.raises(PolicyError):
+    with pytest.raises(StoreError, match="can't be made"):
         signing_key(tmp_path / "nowhere" / "key")
