@@ -22,13 +22,15 @@ SUBJECTS = ("rivers", "bridges", "bread", "clocks", "winter", "maps", "glass", "
 
 
 @contextmanager
-def engine(slots: int, *, model: str = "smollm2", drafter: str = "none", n_ctx: int = 1024) -> Iterator[Engine]:
+def engine(
+    slots: int, *, model: str = "smollm2", drafter: str = "none", n_ctx: int = 1024, gap_steps: int | None = 4
+) -> Iterator[Engine]:
     """An engine with its data in a folder that goes away; one thread, invariant settings. A draft model is the model
     itself in two bits.
     """
     settings = EngineSettings(
         runtime=RuntimeSettings(n_ctx=n_ctx, n_seq_max=slots),
-        scheduler=SchedulerSettings(slots=slots, queue=slots),
+        scheduler=SchedulerSettings(slots=slots, queue=slots, gap_steps=gap_steps),
         drafter=drafter,
         draft_model=variant("Q2_K", model) if drafter == "model" else None,
     )
@@ -45,7 +47,7 @@ def ask(provider: Engine, count: int, max_tokens: int, fields: Mapping[str, Any]
     sinks = []
     for subject in SUBJECTS[:count]:
         body = {"prompt": f"A long story about {subject}:", "max_tokens": max_tokens, "ignore_eos": True, **fields}
-        sink = _TimedSink()
+        sink = TimedSink()
         provider.submit(parse_body(COMPLETION, json.dumps(body).encode()), sink)
         sinks.append(sink)
     answers = [collect(sink) for sink in sinks]
@@ -55,7 +57,7 @@ def ask(provider: Engine, count: int, max_tokens: int, fields: Mapping[str, Any]
     return answers, tokens / (end - start)
 
 
-class _TimedSink(QueueSink):
+class TimedSink(QueueSink):
     """Notes when each token came."""
 
     def __init__(self) -> None:

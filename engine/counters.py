@@ -33,6 +33,7 @@ class Counters:
     refused: int = 0
     slow_readers: int = 0
     isolated: int = 0
+    moved: int = 0
     decode_seconds: float = 0.0
     python_seconds: float = 0.0
     python_cpu: float = 0.0

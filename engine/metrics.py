@@ -62,6 +62,7 @@ class EngineCollector:
             ("steps", "Decode steps.", counters.steps),
             ("rows", "Rows of decode steps.", counters.rows),
             ("isolated_batches", "Batches that failed and were tried sequence by sequence.", counters.isolated),
+            ("moved_sequences", "Running sequences moved next to others.", counters.moved),
             ("decode_seconds", "Seconds in llama.cpp.", counters.decode_seconds),
             ("python_seconds", "Seconds of steps outside llama.cpp.", counters.python_seconds),
             ("python_cpu_seconds", "Processor seconds of the scheduler outside llama.cpp.", counters.python_cpu),

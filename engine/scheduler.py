@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from engine.cache import places
 from engine.cache.prefix import Kept
 from engine.cache.prefix import choose as choose_slot
 from engine.counters import Counters
@@ -50,12 +51,14 @@ class StoppingError(EngineError):
 class SchedulerSettings:
     """`queue` bounds the requests that wait when every slot is taken (None: as many as there are slots).
     `prefill_chunk` bounds the prompt rows of a step while answers are running; `draft_limit` the drafted tokens of one.
+    `gap_steps` is how many steps a gap among running sequences may last before one is moved into it; None: for ever.
     """
 
     slots: int = 4
     queue: int | None = None
     prefill_chunk: int = 64
     draft_limit: int = 3
+    gap_steps: int | None = 4
 
 
 class IdleWork(Protocol):
@@ -83,6 +86,10 @@ class _Part(NamedTuple):
     wanted: int
 
 
+def _place(part: _Part) -> int:
+    return part.slot.seq
+
+
 class Scheduler:
     """Owns the context. `submit` may be called from any thread; everything else happens in the scheduler's own."""
 
@@ -97,7 +104,8 @@ class Scheduler:
         policy: Policy | None = None,
         idle: IdleWork | None = None,
     ) -> None:
-        drafting = make_drafter is not None and not (model.is_recurrent or model.is_hybrid)
+        recurrent = model.is_recurrent or model.is_hybrid
+        drafting = make_drafter is not None and not recurrent
         self.counters = Counters()
         self._settings = settings
         self._queue = settings.slots if settings.queue is None else settings.queue
@@ -118,6 +126,8 @@ class Scheduler:
         ]
         self._policy: Policy = policy or Always()
         self._idle = idle
+        self._gap_steps = None if recurrent else settings.gap_steps
+        self._gap = 0
         self._uses = 0
         self._decode_cpu = 0.0
         self._waiting: deque[tuple[Generation, Recorder]] = deque()
@@ -136,8 +146,7 @@ class Scheduler:
             if self._stopping:
                 raise StoppingError("the provider is shutting down", hint="Try again later.")
             self._sweep()
-            free = sum(slot.generation is None for slot in self._slots)
-            if len(self._waiting) >= free + self._queue:
+            if len(self._waiting) >= len(self._idle_slots()) + self._queue:
                 self.counters.refused += 1
                 raise QueueFullError("too many requests are waiting", expected=f"at most {self._queue}")
             self._waiting.append((generation, recorder))
@@ -202,6 +211,9 @@ class Scheduler:
     def _active(self) -> list[Slot]:
         return [slot for slot in self._slots if slot.generation is not None]
 
+    def _idle_slots(self) -> list[Slot]:
+        return [slot for slot in self._slots if slot.generation is None]
+
     def _step(self) -> None:
         began, cpu = time.perf_counter(), time.thread_time()
         self._decode_cpu = 0.0
@@ -213,6 +225,7 @@ class Scheduler:
             if slot.generation is not None and self._gone(slot.generation):
                 slot.cancel()
                 self._leave(slot)
+        self._close_gaps()
         drafting = time.perf_counter()
         parts = self._schedule()
         if not parts:
@@ -239,20 +252,54 @@ class Scheduler:
     def _admit(self) -> None:
         while True:
             with self._wake:
-                idle = [slot for slot in self._slots if slot.generation is None]
+                idle = sorted(self._idle_slots(), key=lambda slot: slot.seq)
                 if not idle or not self._waiting:
                     return
                 generation, recorder = self._waiting.popleft()
             if self._idle is not None:
                 self._idle.interrupt()
-            number, held = choose_slot(
-                [(slot.seq, slot.kept) for slot in idle], generation.namespace, generation.prompt
-            )
-            slot = self._slots[number]
+            kept = [(number, slot.kept) for number, slot in enumerate(idle)]
+            number, held = choose_slot(kept, generation.namespace, generation.prompt)
+            slot = idle[number]
             cached = self._trim(slot, held)
             slot.start(generation, recorder, cached)
             self.counters.cached_tokens += cached
             self.counters.prompt_tokens += len(generation.prompt)
+
+    def _close_gaps(self) -> None:
+        """Bring running sequences together, where they have been apart for a while: a move costs about a step."""
+        busy = [slot.seq for slot in self._active()]
+        self._gap = self._gap + 1 if places.gaps(busy) else 0
+        if self._gap_steps is None or self._gap <= self._gap_steps:
+            return
+        try:
+            for source, target in places.moves(busy, len(self._slots)):
+                self._move(source, target)
+        except EngineError as error:  # what runs is where it was; only idle places were written to
+            log.warning("sequences can't be moved, and won't be: %s", error)
+            self._gap_steps = None
+            for slot in self._idle_slots():
+                slot.kept = None
+                self._context.remove(slot.seq, 0)
+
+    def _move(self, source: int, target: int) -> None:
+        """Move a running sequence to an idle slot's place. What that slot keeps goes to the place of the idle slot that
+        was used longest ago, which is given up.
+        """
+        slots = {slot.seq: slot for slot in self._slots}
+        moved, there, oldest = slots[source], slots[target], self._oldest()
+        if there is not oldest and there.kept is not None:
+            self._context.copy(target, oldest.seq)
+            there.seq, oldest.seq, there = oldest.seq, target, oldest
+        there.kept = None
+        self._context.copy(source, target)
+        moved.seq, there.seq = target, source
+        self._context.remove(source, 0)
+        self.counters.moved += 1
+
+    def _oldest(self) -> Slot:
+        """The idle slot that keeps nothing, or was used longest ago."""
+        return min(self._idle_slots(), key=lambda slot: slot.kept.used if slot.kept else 0)
 
     def _trim(self, slot: Slot, held: int) -> int:
         """Cut a slot's memory back to the first `held` tokens; 0 where it can't be done exactly."""
@@ -285,6 +332,7 @@ class Scheduler:
             if tokens:
                 last = slot.evaluated + len(tokens) == len(slot.ids)
                 parts.append(_Part(slot, slot.evaluated, tokens, 1 if last else 0))
+        parts.sort(key=_place)
         return parts
 
     def _carry_out(self, parts: list[_Part]) -> float:
@@ -389,7 +437,7 @@ class Scheduler:
         """No request is there. The slot used longest ago lends its sequence."""
         if self._idle is None or not self._idle.pending():
             return
-        slot = min(self._slots, key=lambda each: each.kept.used if each.kept else 0)
+        slot = self._oldest()
         if slot.kept is not None:
             slot.kept = None
             self._context.remove(slot.seq, 0)

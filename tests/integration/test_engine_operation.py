@@ -19,6 +19,7 @@ import pytest
 from engine.engine import Engine, EngineSettings
 from engine.generation import Delta, QueueSink, collect
 from engine.scheduler import QueueFullError, SchedulerSettings, StoppingError
+from engine.slot import Slot
 from tests.integration.serving import evidence_of, http, idle, opened, receipt_of, tokens_of
 from verifiable.errors import EngineError, PolicyError, VerifiableError
 from verifiable.llama.context import Batch, Context, LogitRows
@@ -210,7 +211,7 @@ class FailsDecoding(Context):
         return super().decode(batch)
 
 
-@pytest.mark.parametrize("stage", ["decode", "look", "draw", "advance"])
+@pytest.mark.parametrize("stage", ["decode", "look", "draw", "advance", "hand_out"])
 def test_one_sequences_failure_ends_that_request_alone(stage: str, smollm2: Path, tmp_path: Path) -> None:
     class Broken(Engine):
         def _make_scheduler(self, model: Any, context: Any) -> Any:
@@ -229,6 +230,15 @@ def test_one_sequences_failure_ends_that_request_alone(stage: str, smollm2: Path
                 slot._choose = lambda *draw: choose(*draw) if not late() else [][0]
             if stage == "advance":
                 slot._piece = lambda token: piece(token if not late() else -1)
+            if stage == "hand_out":
+                faults = iter([PolicyError("the reader is gone")])
+
+                def emit(text: str) -> None:
+                    for fault in faults if late() else ():
+                        raise fault
+                    Slot._emit(slot, text)
+
+                slot._emit = emit
             return scheduler
 
     with Broken(smollm2, tmp_path, small()) as one:
@@ -310,6 +320,57 @@ def test_prefixes_with_a_sliding_window_are_exact(gemma3: Path, tmp_path: Path) 
             text += answer.text + " And so"
         verdict = audit(evidence_of(one, generation.session), worker, [one.keys.provider.public])
         assert verdict.status is Status.EXACT, verdict
+
+
+@pytest.mark.parametrize("family", ["smollm2", "gemma3"])
+def test_sequences_that_are_moved_together_give_the_same_bits(
+    family: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Answers of many lengths, beginning and ending at random, in slots that keep prefixes: whatever is moved where,
+    each record is that of a machine that computes the session alone, and what a slot kept is still of use.
+    """
+    model: Path = request.getfixturevalue(family)
+    choose = np.random.default_rng(11)
+    scheduler = SchedulerSettings(slots=4, queue=40, gap_steps=0)
+    settings = EngineSettings(RuntimeSettings(n_ctx=256, n_seq_max=4), scheduler, drafter="ngram")
+    subjects = ["rivers", "bridges", "bread", "clocks", "winter", "maps"]
+    with Engine(model, tmp_path, settings) as one, Worker(model, cache=default_folder()) as worker:
+        started, cached = [], 0
+        for number in range(0, 32, 4):
+            sinks = [QueueSink() for _ in range(4)]
+            for seed, sink in enumerate(sinks, number):
+                who = int(choose.integers(len(subjects)))
+                prompt = f"A long story about {subjects[who]} and the sea, told in the evening:"
+                fields = {"max_tokens": int(choose.integers(1, 24)), "temperature": 0.8, "seed": seed}
+                data = json.dumps({"prompt": prompt, "ignore_eos": True, **fields}).encode()
+                started.append(one.submit(parse_body(COMPLETION, data), sink, principal=f"caller {who}"))
+            cached += sum(collect(sink).done.cached > 8 for sink in sinks)
+        idle(one)
+        counters = one.scheduler.counters
+        assert counters.moved >= 5
+        assert cached >= 3
+        assert sorted(slot.seq for slot in one.scheduler._slots) == [0, 1, 2, 3]
+        for generation in started:
+            verdict = audit(evidence_of(one, generation.session), worker, [one.keys.provider.public])
+            assert verdict.status is Status.EXACT, verdict
+
+
+def test_a_model_whose_sequences_cant_be_moved_goes_on_without(smollm2: Path, tmp_path: Path) -> None:
+    class Immovable(Context):
+        def copy(self, src: int, dst: int) -> None:
+            raise EngineError("llama.cpp cannot copy")
+
+    class Stubborn(Engine):
+        def _make_scheduler(self, model: Any, context: Any) -> Any:
+            context.__class__ = Immovable
+            return super()._make_scheduler(model, context)
+
+    with Stubborn(smollm2, tmp_path, small(3)) as one:
+        sinks = [QueueSink() for _ in range(3)]
+        for sink, length in zip(sinks, (30, 2, 30), strict=True):
+            one.submit(parse_body(CHAT, body(max_tokens=length)), sink)
+        assert [collect(sink).done.completion_count for sink in sinks] == [30, 2, 30]
+        assert one.scheduler.counters.moved == 0
 
 
 def test_a_draft_model_with_another_vocabulary_is_refused(smollm2: Path, gemma3: Path, tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""Four answers in eight slots: throughput where gaps among them are closed, against where they stay.
+
+llama.cpp computes sequences in one piece only where their numbers follow each other. Every other of eight answers ends
+at once, and the others go on; one engine moves them together after four steps, the other leaves them where they are.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from benchmarks._serving import SUBJECTS, TimedSink, engine
+from benchmarks.measure import Figure, main, paired
+from engine.engine import Engine
+from engine.generation import collect
+from verifiable.request import COMPLETION, parse_body
+
+SLOTS = 8
+TOKENS = 32
+SETTLED = 10
+"""Tokens after which the rate is taken."""
+ROUNDS = 9
+
+
+def rate(provider: Engine) -> float:
+    """Tokens a second of the answers that go on."""
+    sinks = []
+    for number, subject in enumerate(SUBJECTS):
+        sink = TimedSink()
+        body = {"prompt": f"A long story about {subject}:", "max_tokens": TOKENS if number % 2 else 2}
+        body |= {"temperature": 0, "ignore_eos": True}
+        provider.submit(parse_body(COMPLETION, json.dumps(body).encode()), sink)
+        sinks.append(sink)
+    for sink in sinks:
+        collect(sink)
+    long = [sink for sink in sinks if len(sink.times) == TOKENS]
+    start, end = max(sink.times[SETTLED] for sink in long), min(sink.last for sink in long)
+    return sum(sum(start < at <= end for at in sink.times) for sink in long) / (end - start)
+
+
+def measure() -> Sequence[Figure]:
+    with ExitStack() as stack:
+        together, apart = (stack.enter_context(engine(SLOTS, gap_steps=steps)) for steps in (4, None))
+        rates: dict[str, list[float]] = {"together": [], "apart": []}
+        for turn in range(ROUNDS):
+            for name, provider in (("together", together), ("apart", apart))[:: 1 if turn % 2 else -1]:
+                rates[name].append(rate(provider))
+        return [
+            Figure("4 answers in 8 slots, moved together", statistics.median(rates["together"]), "tokens/s"),
+            paired("moved together ÷ with gaps", rates["together"], rates["apart"], at_least=1.1),
+            Figure("sequences moved in a round", together.scheduler.counters.moved / ROUNDS, ""),
+        ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(measure, "gaps", __doc__))
