@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,17 +26,18 @@ def batch_of(rows: Rows, start: int = 7) -> Batch:
 
 
 def pieces(batch: Batch) -> Iterator[list[bool]]:
-    """How llama.cpp cuts a batch with separate streams: neighbouring sequences take the same number of rows in each
-    piece, until one of them is used up. Yields which rows of a piece have logits.
+    """How llama.cpp cuts a batch with separate streams: sequences whose numbers follow each other, in the batch too,
+    take the same number of rows in each piece, until one of them is used up. Yields which rows of a piece have logits.
     """
     left: dict[int, list[bool]] = {}
     for row in range(len(batch)):
         seq, _, _, wanted = batch.row(row)
         left.setdefault(seq, []).append(wanted)
     while left:
-        group = [min(left)]
-        while group[-1] + 1 in left:
-            group.append(group[-1] + 1)
+        group: list[int] = []
+        for seq in left:
+            if not group or seq == group[-1] + 1:
+                group.append(seq)
         count = min(len(left[seq]) for seq in group)
         yield [wanted for seq in group for wanted in left[seq][:count]]
         left = {
@@ -52,9 +54,22 @@ rows_of = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_
 def test_no_piece_has_a_lone_row_or_a_lone_output(rows: Rows) -> None:
     batch = batch_of(rows)
     paired, _ = Pairs(len(rows) + 7).of(batch, same_again)
-    for piece in pieces(paired):
-        assert len(piece) % 2 == 0
-        assert sum(piece) % 2 == 0
+    cut = list(pieces(paired))
+    if paired is batch:  # left as it was
+        assert len(cut) == 1
+    for piece in cut:
+        assert len(piece) != 1
+        assert sum(piece) != 1
+        assert paired is batch or len(piece) % 2 == sum(piece) % 2 == 0
+
+
+@pytest.mark.parametrize("start", [0, 3])
+@pytest.mark.parametrize(("answers", "rows"), [(2, 1), (5, 1), (1, 2), (1, 7), (3, 4)])
+def test_what_is_one_piece_is_left_as_it_is(start: int, answers: int, rows: int) -> None:
+    batch = batch_of([(seq, True) for seq in range(start, start + answers) for _ in range(rows)])
+    paired, outputs = Pairs(64).of(batch, same_again)
+    assert paired is batch
+    assert outputs == {row: row for row in range(len(batch))}
 
 
 @given(rows_of)

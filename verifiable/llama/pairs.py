@@ -6,9 +6,10 @@ rows of each sequence are made even in number, where need be by a throw-away row
 forgotten at once, like a draft that did not come true. Logits come in pairs too: the last layer and the output matrix
 only see the rows that have them.
 
-llama.cpp cuts a batch so that each piece takes equally many rows of its sequences, until the shortest is used up. When
-all their numbers are even, so are those of every piece, as long as the whole batch fits one micro-batch (which
-`RuntimeSettings` sees to).
+llama.cpp cuts a batch (`llama_batch_allocr::split_equal`) so that each piece takes equally many rows of sequences whose
+numbers follow each other, until the shortest is used up. When all their numbers are even, so are those of every piece,
+as long as the whole batch fits one micro-batch (which `RuntimeSettings` sees to). A batch that is one piece needs
+nothing: answers that stand side by side in a step keep each other company.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ class Pairs:
         self._paired = Batch(capacity)
 
     def of(self, batch: Batch, filler: Filler) -> tuple[Batch, dict[int, int]]:
-        """The even batch, valid until the next one, and the number of output of each row of *batch* that has one."""
+        """The batch to compute, valid until the next one, and the number of output of each row of *batch* that has
+        one: the even batch, or *batch* itself where it is one piece.
+        """
+        if _one_piece(batch):
+            return batch, batch._index
         paired = self._paired
         paired.clear()
         rows: dict[int, list[int]] = {}
@@ -52,3 +57,12 @@ class Pairs:
                 if len(two) == 1:
                     paired.add(seq, position + 1, filler(seq, position + 1, token), wanted)
         return paired, outputs
+
+
+def _one_piece(batch: Batch) -> bool:
+    """Whether llama.cpp computes a batch in one piece, with more than one row, and not just one that has logits."""
+    spans = batch.spans
+    first = next(iter(spans), 0)
+    counts = {end - start for start, end in spans.values()}
+    neighbours = list(spans) == list(range(first, first + len(spans)))
+    return neighbours and len(counts) == 1 and len(batch) > 1 and len(batch._index) != 1
