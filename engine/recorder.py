@@ -134,7 +134,8 @@ class SessionRecorder:
     def _write(self) -> None:
         """Append the records of the tokens that have gathered to the session's log."""
         tokens, self._tokens = self._tokens, []
-        self._pending += [self.log.token(*each) for each in tokens]
+        for each in tokens:
+            self._pending.append(self.log.token(*each))
 
     def _hand_over(self) -> None:
         self._write()

@@ -46,6 +46,28 @@ def test_alternatives_are_timed_in_turn() -> None:
     assert order[-6:] == ["a", "b"] * 3
 
 
+@pytest.mark.parametrize(
+    ("ratios", "low", "high"),
+    [
+        ([1.0, 3.0, 2.0, 5.0, 4.0], 1.0, 5.0),
+        # The sign test's ranks for 11 and 15: third and fourth from each end, as tables have them.
+        ([float(number) for number in range(11)], 2.0, 8.0),
+        ([float(number) for number in range(15)], 3.0, 11.0),
+    ],
+)
+def test_a_ratio_comes_with_its_interval(ratios: list[float], low: float, high: float) -> None:
+    figure = measure.paired("speed", [2 * ratio for ratio in ratios], [2.0] * len(ratios), at_least=0.5)
+    assert figure.value == sorted(ratios)[len(ratios) // 2]
+    assert figure.at_least == 0.5
+    assert f"between {low:.3f} and {high:.3f}" in figure.note
+    assert f"{len(ratios)} pairs" in figure.note
+
+
+def test_too_few_rounds_have_no_interval() -> None:
+    with pytest.raises(ValueError, match="five"):
+        measure.paired("speed", [1.0] * 4, [1.0] * 4)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of benchmarks of our own, run by the real runner."""
