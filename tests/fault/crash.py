@@ -234,6 +234,8 @@ def kills(data: Path, count: int, longest: float, seed: int) -> dict[str, object
             wrong += check(data, seen, every=10)
         if wrong:
             break
+        print(f"\rkill {number + 1} of {count}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
     receipts, checkpoints = receipts + len(seen.receipts), checkpoints + len(seen.checkpoints)
     return {"kills": number + 1, "receipts": receipts, "checkpoints": checkpoints, "wrong": wrong}
 
