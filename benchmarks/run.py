@@ -24,7 +24,7 @@ from benchmarks.measure import SCHEMA, machine
 
 HERE = Path(__file__).resolve().parent
 NOT_BENCHMARKS = {"__init__", "measure", "run"}
-SECONDS = 1800
+SECONDS = 900
 """Longest that one benchmark may take."""
 MARKS = {True: ("met", "green"), False: ("missed", "bold red"), None: ("", "")}
 

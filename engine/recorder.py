@@ -111,7 +111,7 @@ class SessionRecorder:
         self.log.drafted(count)
 
     def token(self, token: int, source: Source, new_step: bool, entries: Entries) -> None:
-        # Records are written many at a time, at a third of what one costs right after llama.cpp has had the processor.
+        # Written when they are handed over: one by one, each would pay for the cache that llama.cpp has emptied.
         self._tokens.append((token, source, new_step, entries))
 
     def step(self) -> None:

@@ -86,10 +86,6 @@ class _Part(NamedTuple):
     wanted: int
 
 
-def _place(part: _Part) -> int:
-    return part.slot.seq
-
-
 class Scheduler:
     """Owns the context. `submit` may be called from any thread; everything else happens in the scheduler's own."""
 
@@ -332,7 +328,7 @@ class Scheduler:
             if tokens:
                 last = slot.evaluated + len(tokens) == len(slot.ids)
                 parts.append(_Part(slot, slot.evaluated, tokens, 1 if last else 0))
-        parts.sort(key=_place)
+        parts.sort(key=lambda part: part.slot.seq)
         return parts
 
     def _carry_out(self, parts: list[_Part]) -> float:

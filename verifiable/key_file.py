@@ -51,10 +51,10 @@ def read_or_make_key(path: Path, name: str) -> tuple[PrivateKey, bool]:
         StoreError: others can read it, or it can't be read or written.
         MalformedError: it is no key.
     """
-    if path.exists():
-        return read_key(path), False
-    key = PrivateKey.generate(name, os.urandom(32))
     try:
+        if path.exists():
+            return read_key(path), False
+        key = PrivateKey.generate(name, os.urandom(32))
         write_new(path, key.skey())
         sync_folder(path.parent)
     except OSError as error:

@@ -132,6 +132,19 @@ def test_a_root_is_derived_from_sound_bytes_only(size: int, data: st.DataObject)
         rederive(cast("LogStore", store), old, whole.root(old), size)
 
 
+def test_a_root_over_three_levels_of_tiles() -> None:
+    size = 2 * 65_536 + 300
+    store, whole = MemoryLog(size), Tree.from_leaves(hashes(size))
+    for old in (0, 65_536, 65_836, size):
+        assert rederive(cast("LogStore", store), old, whole.root(old), size) == whole.root()
+    for key, at in (((0, 300), 5), ((1, 0), 100 * 32), ((1, 2), 0), ((2, 0), 0), ((2, 0), 32)):
+        sound = store.data[key]
+        store.data[key] = sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :]
+        with pytest.raises(DamagedLogError, match="the log is damaged: hash"):
+            rederive(cast("LogStore", store), 0, whole.root(0), size)
+        store.data[key] = sound
+
+
 @given(st.integers(1, 2000), st.data())
 def test_partial_tiles_are_prefixes(size: int, data: st.DataObject) -> None:
     older = data.draw(st.integers(1, size))

@@ -151,3 +151,5 @@ def test_a_key_is_made_once_and_kept_from_others(tmp_path: Path) -> None:
         signing_key(path)
     with pytest.raises(StoreError, match="can't be made"):
         signing_key(tmp_path / "nowhere" / "key")
+    with pytest.raises(StoreError, match="can't be made"):
+        signing_key(tmp_path / ("k" * 300))
