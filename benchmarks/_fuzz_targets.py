@@ -18,27 +18,29 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from verifiable import cose, encoding, records, tiles
-from verifiable.checkpoint import Checkpoint
-from verifiable.checks import check_evidence, check_receipt
-from verifiable.cose_receipt import CoseReceipt
-from verifiable.cosignature import Cosignature, CosignerKey
-from verifiable.encoding import Tagged
+from verifiable.checking.checks import check_evidence, check_receipt
+from verifiable.checking.fraud import Fraud
 from verifiable.errors import MalformedError, VerifiableError
-from verifiable.evidence import Evidence, PackedTokens
-from verifiable.fraud import Fraud
-from verifiable.head import Head
-from verifiable.keys import PrivateKey, PublicKey
-from verifiable.llama.gbnf import check
-from verifiable.llama.gguf import inspect
-from verifiable.llama.schema import schema_grammar
-from verifiable.manifest import Manifest
-from verifiable.note import Note
-from verifiable.receipt import Receipt
-from verifiable.request import CHAT, COMPLETION, parse_body, parse_canonical
-from verifiable.sealed import DIGEST_BYTES
-from verifiable.tlog_proof import TlogProof
-from verifiable.witness import AddCheckpoint
+from verifiable.llama.gguf.metadata import inspect
+from verifiable.llama.grammar.gbnf import check
+from verifiable.llama.grammar.schema import schema_grammar
+from verifiable.manifest.manifest import Manifest
+from verifiable.request.request import CHAT, COMPLETION, parse_body, parse_canonical
+from verifiable.session import records
+from verifiable.session.evidence import Evidence, PackedTokens
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
+from verifiable.session.sealed import DIGEST_BYTES
+from verifiable.tlog import tiles
+from verifiable.tlog.checkpoint import Checkpoint
+from verifiable.tlog.cose_receipt import CoseReceipt
+from verifiable.tlog.cosignature import Cosignature, CosignerKey
+from verifiable.tlog.note import Note
+from verifiable.tlog.proof import TlogProof
+from verifiable.tlog.witness import AddCheckpoint
+from verifiable.wire import cose, encoding
+from verifiable.wire.encoding import Tagged
+from verifiable.wire.keys import PrivateKey, PublicKey
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT / "tests" / "corpus"

@@ -16,10 +16,10 @@ from pathlib import Path
 import uvicorn
 
 from engine.api.app import proof_app
-from engine.api.limits import ProofRates, Rate
 from engine.ledger import Ledger
 from engine.log.integrate import MAX_BATCH, integrate
 from engine.store import Store
+from engine.web.limits import ProofRates, Rate
 from fixtures.synthetic import SyntheticProvider
 
 ENTRY_BYTES = 230

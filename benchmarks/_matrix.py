@@ -14,8 +14,8 @@ from typing import Any
 from engine.drafting.choice import DRAFTERS
 from engine.engine import Engine
 from engine.generation import QueueSink, collect
-from verifiable.records import Source, Token, parse
-from verifiable.request import CHAT, COMPLETION, parse_body
+from verifiable.request.request import CHAT, COMPLETION, parse_body
+from verifiable.session.records import Source, Token, parse
 
 WIDTHS = (1, 2, 4, 8)
 TEMPERATURES = (0.0, 1.3)

@@ -12,11 +12,11 @@ from typing import Any
 
 from engine.engine import Engine, EngineSettings
 from engine.generation import Answer, QueueSink, collect
-from engine.scheduler import SchedulerSettings
+from engine.scheduling.scheduler import SchedulerSettings
 from fixtures import models
 from fixtures.quantise import variant
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.request import COMPLETION, parse_body
+from verifiable.request.request import COMPLETION, parse_body
 
 SUBJECTS = ("rivers", "bridges", "bread", "clocks", "winter", "maps", "glass", "sleep")
 

@@ -14,16 +14,16 @@ from typing import Any, cast
 import numpy as np
 
 from engine.generation import Generation, QueueSink
-from engine.recorder import NoRecorder, Recorder, SessionRecorder
-from engine.scheduler import Scheduler, SchedulerSettings
+from engine.scheduling.scheduler import Scheduler, SchedulerSettings
+from engine.sessions.recorder import NoRecorder, Recorder, SessionRecorder
 from engine.store import SessionRow, Store
-from verifiable.keys import PrivateKey
 from verifiable.llama.context import Batch, Context, LogitRows
 from verifiable.llama.model import Model
-from verifiable.records import NonceSource
-from verifiable.request import COMPLETION, parse_body
-from verifiable.sampling import SamplingDefaults, sampling_key
-from verifiable.session import SessionLog
+from verifiable.request.request import COMPLETION, parse_body
+from verifiable.sampling.sampler import SamplingDefaults, sampling_key
+from verifiable.session.log import SessionLog
+from verifiable.session.records import NonceSource
+from verifiable.wire.keys import PrivateKey
 
 VOCABULARY = 49_152
 K = 40

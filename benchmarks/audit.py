@@ -19,16 +19,16 @@ from tempfile import TemporaryDirectory
 from benchmarks.measure import Figure, main
 from engine.engine import Engine, EngineSettings
 from fixtures import models
-from verifiable.evidence import Kind
+from verifiable.checking.verdict import Status
+from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
-from verifiable.llama.prompt import prompt_ids
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.records import Token, parse
-from verifiable.request import parse_canonical
-from verifiable.verdict import Status
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.request.request import parse_canonical
+from verifiable.session.evidence import Kind
+from verifiable.session.records import Token, parse
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 TOKENS = 1024
 ROUNDS = 3

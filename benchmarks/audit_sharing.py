@@ -19,11 +19,11 @@ from benchmarks.measure import Figure, main
 from fixtures import models
 from tests.real_model import HonestProvider, provider
 from tests.sessions import TRUST, Recording, ask
-from verifiable.verdict import Status
-from verifier.client import Client
-from verifier.crew import Member, audit_all
-from verifier.fetched import Auditor, Fetched
-from verifier.reexecute import Worker
+from verifiable.checking.verdict import Status
+from verifier.campaign.client import Client
+from verifier.campaign.crew import Member, audit_all
+from verifier.campaign.fetched import Auditor, Fetched
+from verifier.model.reexecute import Worker
 
 ROUNDS = 3
 TURNS, TALKS, ANSWER = 6, 8, 16

@@ -32,16 +32,25 @@ from benchmarks.measure import main as report_main
 from fixtures import models
 from fixtures.quantise import FILE_TYPES, variant
 from verifiable.errors import EngineError, PolicyError
-from verifiable.logits import Entries
-from verifiable.manifest import Runtime
-from verifiable.sampling import SamplingParams, acceptable, choose, sampling_key
-from verifier.calibrate import Class, Scored, claims_of, converse, honest_classes, known_deviations, replays, sample
-from verifier.calibrate_cli import read_settings
-from verifier.calibration import Calibration, Sample, settings_of
-from verifier.eprocess import ALPHA, needed, power, run
-from verifier.reexecute import Worker
-from verifier.statistics import Score
-from verifier.texts import Conversation
+from verifiable.manifest.manifest import Runtime
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import SamplingParams, acceptable, choose, sampling_key
+from verifier.commands.calibrate import read_settings
+from verifier.model.reexecute import Worker
+from verifier.model.texts import Conversation
+from verifier.tolerant.calibrate import (
+    Class,
+    Scored,
+    claims_of,
+    converse,
+    honest_classes,
+    known_deviations,
+    replays,
+    sample,
+)
+from verifier.tolerant.calibration import Calibration, Sample, settings_of
+from verifier.tolerant.eprocess import ALPHA, needed, power, run
+from verifier.tolerant.statistics import Score
 
 WANTED = 0.999
 LENGTH = 32

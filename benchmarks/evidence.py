@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from benchmarks._serving import ask, engine
 from benchmarks.measure import Figure, main
 from engine.engine import Engine
-from verifiable.evidence import Kind
-from verifiable.receipt import Receipt
+from verifiable.session.evidence import Kind
+from verifiable.session.receipt import Receipt
 
 SHORT, LONG = 64, 512
 """Tokens of the two answers."""

@@ -26,12 +26,12 @@ from engine.drafting.choice import DRAFTERS
 from engine.engine import Engine
 from engine.generation import QueueSink, collect
 from fixtures import models
-from verifiable.evidence import Kind
-from verifiable.llama.probe_cache import default_folder
-from verifiable.request import CHAT, COMPLETION, parse_body
-from verifiable.verdict import Status, Verdict
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.checking.verdict import Status, Verdict
+from verifiable.llama.probe.cache import default_folder
+from verifiable.request.request import CHAT, COMPLETION, parse_body
+from verifiable.session.evidence import Kind
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 TEMPERATURES = (0.0, 0.8)
 N_CTX = 512

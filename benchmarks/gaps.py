@@ -16,7 +16,7 @@ from benchmarks._serving import SUBJECTS, TimedSink, engine
 from benchmarks.measure import Figure, main, paired
 from engine.engine import Engine
 from engine.generation import collect
-from verifiable.request import COMPLETION, parse_body
+from verifiable.request.request import COMPLETION, parse_body
 
 SLOTS = 8
 TOKENS = 32

@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks._log import fill
 from benchmarks.measure import Figure, main
 from engine.ledger import Ledger
-from verifiable.cose_receipt import Proof, mint_proof
-from verifiable.tlog_proof import TlogProof
+from verifiable.tlog.cose_receipt import Proof, mint_proof
+from verifiable.tlog.proof import TlogProof
 
 SIZES = (64, 256, 1024, 4096, 16_384, 65_536)
 

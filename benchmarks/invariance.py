@@ -48,7 +48,7 @@ def one(model: str, kind: str, width: int) -> tuple[float, float]:
     library.load_library(settings.tiled)
     from verifiable.llama.context import Batch, Context
     from verifiable.llama.model import Model
-    from verifiable.llama.probe import probe_tokens
+    from verifiable.llama.probe.probe import probe_tokens
 
     loaded = Model.load(variant(model) if model in ALL_TYPES else models.ensure(model), repack=settings.repack)
     context = Context(loaded, settings)

@@ -41,7 +41,7 @@ def _provider(path: str, folder: str, pipe: Connection) -> None:
 
     from engine.api.app import make_app
     from engine.engine import Engine, EngineSettings
-    from engine.scheduler import SchedulerSettings
+    from engine.scheduling.scheduler import SchedulerSettings
     from verifiable.llama.settings import RuntimeSettings
 
     settings = EngineSettings(

@@ -29,16 +29,16 @@ from benchmarks.measure import Figure, report
 from benchmarks.run import show
 from engine.api.app import make_app
 from engine.engine import Engine, EngineSettings
-from engine.scheduler import SchedulerSettings
+from engine.scheduling.scheduler import SchedulerSettings
 from fixtures import models
-from verifiable.checks import check_evidence
-from verifiable.evidence import Kind
-from verifiable.llama.probe_cache import default_folder
+from verifiable.checking.checks import check_evidence
+from verifiable.checking.verdict import Status
+from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.request import CHAT
-from verifiable.verdict import Status
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.request.request import CHAT
+from verifiable.session.evidence import Kind
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 RUBBISH: tuple[bytes, ...] = (
     b"",

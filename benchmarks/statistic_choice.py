@@ -20,11 +20,11 @@ from benchmarks.measure import Figure
 from benchmarks.measure import main as report_main
 from fixtures import models
 from fixtures.quantise import variant
-from verifiable.logits import MAX_K, Entries
-from verifier.calibrate import Class, Scored, claims_of, converse, replays
-from verifier.calibrate_cli import read_settings
-from verifier.reexecute import Worker
-from verifier.statistics import Reals
+from verifiable.sampling.logits import MAX_K, Entries
+from verifier.commands.calibrate import read_settings
+from verifier.model.reexecute import Worker
+from verifier.tolerant.calibrate import Class, Scored, claims_of, converse, replays
+from verifier.tolerant.statistics import Reals
 
 LENGTH = 32
 Statistic = Callable[[Reals, Reals], float]

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.measure import Figure, main, seconds_per_call
-from verifiable import merkle
-from verifiable.keys import PrivateKey
-from verifiable.logits import Floats, TopK
-from verifiable.records import Source, Token, salt
-from verifiable.sampling import SamplingParams, choose
+from verifiable.sampling.logits import Floats, TopK
+from verifiable.sampling.sampler import SamplingParams, choose
+from verifiable.session.records import Source, Token, salt
+from verifiable.tlog import merkle
+from verifiable.wire.keys import PrivateKey
 
 K = 40
 ROWS = 4  # few: a decoded row is still in the processor's cache when its top-k is taken

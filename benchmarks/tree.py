@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measure import Figure, main
-from verifiable.merkle import Tree, leaf_hash, verify_inclusion
+from verifiable.tlog.merkle import Tree, leaf_hash, verify_inclusion
 
 LEAVES = 100_000
 FEW = 256

@@ -18,13 +18,13 @@ import numpy as np
 from benchmarks.measure import Figure, main
 from fixtures import models
 from fixtures.quantise import variant
-from verifiable.challenge import window_lot
-from verifier.calibrate import Scored, claims_of, converse, honest_classes, replays
-from verifier.calibrate_cli import read_settings
-from verifier.eprocess import MARGIN, needed, power
-from verifier.reexecute import Worker
-from verifier.statistics import Distances, Score, score
-from verifier.statistics import measure as distances_of
+from verifiable.session.challenge import window_lot
+from verifier.commands.calibrate import read_settings
+from verifier.model.reexecute import Worker
+from verifier.tolerant.calibrate import Scored, claims_of, converse, honest_classes, replays
+from verifier.tolerant.eprocess import MARGIN, needed, power
+from verifier.tolerant.statistics import Distances, Score, score
+from verifier.tolerant.statistics import measure as distances_of
 
 CONVERSATIONS, TOKENS, LENGTH, K = 44, 96, 32, 40
 STARTS = range(0, TOKENS - LENGTH + 1, LENGTH)

@@ -17,30 +17,32 @@ from types import TracebackType
 from typing import Any
 
 from engine.drafting.choice import Drafting
-from engine.evidence import EvidenceReader
 from engine.generation import Answer, Generation, QueueSink, Sink, collect
 from engine.ledger import Ledger, LedgerSettings
-from engine.recorder import NoRecorder, Recorder, SessionRecorder
-from engine.scheduler import Scheduler, SchedulerSettings
-from engine.selfaudit import Finished, SelfAudit
-from engine.sessions import Sessions
-from verifiable import records
+from engine.scheduling.scheduler import Scheduler, SchedulerSettings
+from engine.scheduling.selfaudit import Finished, SelfAudit
+from engine.sessions.evidence import EvidenceReader
+from engine.sessions.recorder import NoRecorder, Recorder, SessionRecorder
+from engine.sessions.sessions import Sessions
 from verifiable.errors import PolicyError
-from verifiable.llama import library, probe_cache, sampling_metadata
+from verifiable.llama import library
+from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Context
-from verifiable.llama.gguf import inspect
-from verifiable.llama.grammar import Grammar, to_gbnf
-from verifiable.llama.identity import identify
-from verifiable.llama.lora import Adapter
+from verifiable.llama.gguf import sampling_metadata
+from verifiable.llama.gguf.identity import identify
+from verifiable.llama.gguf.lora import Adapter
+from verifiable.llama.gguf.metadata import inspect
+from verifiable.llama.grammar.grammar import Grammar, to_gbnf
 from verifiable.llama.model import Model
-from verifiable.llama.probe import ProbeResult, settle
-from verifiable.llama.prompt import prompt_ids
-from verifiable.llama.runtime import describe
+from verifiable.llama.probe import cache as probe_cache
+from verifiable.llama.probe.probe import ProbeResult, settle
+from verifiable.llama.probe.runtime import describe
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.logits import Ranked
-from verifiable.manifest import RAW_LOGITS, Manifest, ModelIdentity, verify_manifest
-from verifiable.request import CHAT, COMPLETION, Request, parse_body
-from verifiable.sampling import SamplingParams, choose, sampling_key
+from verifiable.manifest.manifest import RAW_LOGITS, Manifest, ModelIdentity, verify_manifest
+from verifiable.request.request import CHAT, COMPLETION, Request, parse_body
+from verifiable.sampling.logits import Ranked
+from verifiable.sampling.sampler import SamplingParams, choose, sampling_key
+from verifiable.session import records
 
 NONCE_BYTES = 16
 _PATIENCE = 0.5

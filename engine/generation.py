@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from verifiable.errors import EngineError, VerifiableError
-from verifiable.processors import Constraint
-from verifiable.records import Finish, NonceSource, Source
-from verifiable.request import Request
-from verifiable.sampling import SamplingParams
+from verifiable.request.request import Request
+from verifiable.sampling.processors import Constraint
+from verifiable.sampling.sampler import SamplingParams
+from verifiable.session.records import Finish, NonceSource, Source
 
 MAX_BACKLOG = 1 << 20
 """Bytes that a reader may be behind before its answer is ended as cancelled."""
@@ -113,8 +113,8 @@ class Generation:
     """A request that was admitted: the facts that the sampler needs, and a flag that any thread may set to cancel it.
 
     `session` (hexadecimal) and `turn` say where it is committed to; None without commitments. `namespace` says whose
-    cached prefixes and n-grams it may use and add to (see `engine.cache.prefix`). `constraint` is the grammar's state
-    at the start of the answer. `durable` is called, from any thread, once the finished turn is on disk.
+    cached prefixes and n-grams it may use and add to (see `engine.scheduling.prefix`). `constraint` is the grammar's
+    state at the start of the answer. `durable` is called, from any thread, once the finished turn is on disk.
     """
 
     request: Request

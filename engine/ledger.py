@@ -6,12 +6,12 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine import keyring
-from engine.keyring import Keyring
+from engine.keys import keyring
+from engine.keys.keyring import Keyring
 from engine.log.checkpoint_file import CheckpointFile
 from engine.log.log import LogSettings, ProviderLog, make_check
 from engine.log.witnesses import Witness, Witnesses
-from engine.retention import Retention
+from engine.sessions.retention import Retention
 from engine.store import Store, sqlite
 from verifiable.errors import PolicyError, StoreError
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from verifiable.llama.gguf import inspect
-from verifiable.llama.gguf_types import ARRAY, BLOCKS, BOOL, F32, F64, I8, I16, I32, I64, STRING, U8, U16, U32, U64
+from verifiable.llama.gguf.metadata import inspect
+from verifiable.llama.gguf.types import ARRAY, BLOCKS, BOOL, F32, F64, I8, I16, I32, I64, STRING, U8, U16, U32, U64
 
 CODES = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from tests.sessions import END_TOKEN, Row, identity, made_up, piece
 from verifiable.errors import EngineError
-from verifiable.logits import Entries
-from verifiable.manifest import ModelIdentity, Runtime
-from verifiable.request import Request
-from verifier.reexecute import Probed
+from verifiable.manifest.manifest import ModelIdentity, Runtime
+from verifiable.request.request import Request
+from verifiable.sampling.logits import Entries
+from verifier.model.reexecute import Probed
 
 PROMPT = list(range(1, 8))
 

@@ -11,19 +11,19 @@ from pathlib import Path
 
 from tests.sessions import TIME, Recording
 from tests.sessions import manifest as made_up_manifest
-from verifiable.llama import probe_cache
+from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Batch, Context
-from verifiable.llama.identity import identify
+from verifiable.llama.gguf.identity import identify
 from verifiable.llama.library import load_library
 from verifiable.llama.model import Model
-from verifiable.llama.probe import probe
-from verifiable.llama.prompt import prompt_ids
-from verifiable.llama.runtime import describe
+from verifiable.llama.probe import cache as probe_cache
+from verifiable.llama.probe.probe import probe
+from verifiable.llama.probe.runtime import describe
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.logits import Entries, TopK
-from verifiable.manifest import Manifest
-from verifiable.records import Finish
-from verifiable.request import Request
+from verifiable.manifest.manifest import Manifest
+from verifiable.request.request import Request
+from verifiable.sampling.logits import Entries, TopK
+from verifiable.session.records import Finish
 
 SETTINGS = RuntimeSettings(n_ctx=1024, n_seq_max=1)
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from verifiable import records
-from verifiable.evidence import Evidence, Kind, PackedTokens, TurnEvidence
-from verifiable.keys import PrivateKey
-from verifiable.logits import Entries
-from verifiable.manifest import RAW_LOGITS, Manifest, ModelFile, ModelIdentity, Runtime
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.opening import Opening
-from verifiable.receipt import Receipt
-from verifiable.records import End, Finish, Source, Token, turn_secret
-from verifiable.request import CHAT, Request, parse_body
-from verifiable.sampling import SamplingDefaults, choose, sampling_key
-from verifiable.session import SessionLog, TurnFacts
-from verifiable.text import TextStream
+from verifiable.manifest.manifest import RAW_LOGITS, Manifest, ModelFile, ModelIdentity, Runtime
+from verifiable.request.request import CHAT, Request, parse_body
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import SamplingDefaults, choose, sampling_key
+from verifiable.session import records
+from verifiable.session.evidence import Evidence, Kind, PackedTokens, TurnEvidence
+from verifiable.session.log import SessionLog, TurnFacts
+from verifiable.session.opening import Opening
+from verifiable.session.receipt import Receipt
+from verifiable.session.records import End, Finish, Source, Token, turn_secret
+from verifiable.session.text import TextStream
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.wire.keys import PrivateKey
 
 VOCABULARY = 500
 K = 40

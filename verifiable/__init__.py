@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from verifiable.checking.offline import verify as verify
+    from verifiable.checking.verdict import Verdict as Verdict
     from verifiable.errors import (
         EngineError as EngineError,
     )
@@ -28,11 +30,9 @@ if TYPE_CHECKING:
     from verifiable.errors import (
         VerificationError as VerificationError,
     )
-    from verifiable.evidence import Evidence as Evidence
-    from verifiable.keys import PublicKey as PublicKey
-    from verifiable.offline import verify as verify
-    from verifiable.receipt import Receipt as Receipt
-    from verifiable.verdict import Verdict as Verdict
+    from verifiable.session.evidence import Evidence as Evidence
+    from verifiable.session.receipt import Receipt as Receipt
+    from verifiable.wire.keys import PublicKey as PublicKey
 
     __version__: str
 
@@ -43,11 +43,11 @@ _HOME = {
     "StoreError": "verifiable.errors",
     "VerifiableError": "verifiable.errors",
     "VerificationError": "verifiable.errors",
-    "Evidence": "verifiable.evidence",
-    "PublicKey": "verifiable.keys",
-    "Receipt": "verifiable.receipt",
-    "Verdict": "verifiable.verdict",
-    "verify": "verifiable.offline",
+    "Evidence": "verifiable.session.evidence",
+    "PublicKey": "verifiable.wire.keys",
+    "Receipt": "verifiable.session.receipt",
+    "Verdict": "verifiable.checking.verdict",
+    "verify": "verifiable.checking.offline",
 }
 """Public name -> the module that defines it."""
 

@@ -10,11 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verifier.client import Client as Client
-    from verifier.reexecute import Worker as Worker
-    from verifier.session import audit as audit
+    from verifier.auditing.session import audit as audit
+    from verifier.campaign.client import Client as Client
+    from verifier.model.reexecute import Worker as Worker
 
-_HOME = {"Client": "verifier.client", "Worker": "verifier.reexecute", "audit": "verifier.session"}
+_HOME = {
+    "Client": "verifier.campaign.client",
+    "Worker": "verifier.model.reexecute",
+    "audit": "verifier.auditing.session",
+}
 """Public name -> the module that defines it."""
 
 __all__ = ["Client", "Worker", "audit"]

@@ -14,14 +14,15 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from engine import metrics
-from engine.api import completions, errors, proofs
+from engine.api import completions, proofs
 from engine.api import log as log_routes
-from engine.api.access import Access
-from engine.api.limits import ProofRates, RateLimit
-from engine.api.provider import Provider
-from engine.api.requestlog import RequestLog
 from engine.engine import Engine
 from engine.page import page
+from engine.web import errors
+from engine.web.access import Access
+from engine.web.limits import ProofRates, RateLimit
+from engine.web.provider import Provider
+from engine.web.requestlog import RequestLog
 from verifiable import __version__
 from verifiable.errors import EngineError, PolicyError, VerifiableError
 

@@ -13,15 +13,15 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from engine.api import errors, requestlog
-from engine.api.access import Access
 from engine.api.described import ANSWERS, CHAT_BODY, COMPLETION_BODY, REFUSALS
 from engine.api.openai import Shape
 from engine.api.sink import AsyncSink, Mailbox
 from engine.engine import Engine
 from engine.generation import Delta, Done, Event, Failed, Generation, TokenInfo
+from engine.web import errors, requestlog
+from engine.web.access import Access
 from verifiable.errors import PolicyError
-from verifiable.request import CHAT, COMPLETION, parse_body
+from verifiable.request.request import CHAT, COMPLETION, parse_body
 
 MAX_BODY = 16 << 20
 """Bytes of a request body."""

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of the routes that generate; their bodies are read by `verifiable.request` itself."""
+"""What the OpenAPI document says of the routes that generate; `verifiable.request` itself reads their bodies."""
 
 from __future__ import annotations
 

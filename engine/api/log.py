@@ -9,17 +9,17 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from engine.api import serving
-from engine.api.errors import NotFoundError
-from engine.api.limits import RateLimit
-from engine.api.provider import Provider
 from engine.log.log import ProviderLog
-from verifiable import records
-from verifiable.cose_receipt import Proof, mint_proof
+from engine.web import serving
+from engine.web.errors import NotFoundError
+from engine.web.limits import RateLimit
+from engine.web.provider import Provider
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.merkle import HASH_SIZE, leaf_hash
-from verifiable.tiles import ENTRIES, HEIGHT, WIDTH, Tile, encode_bundle
-from verifiable.tlog_proof import TlogProof
+from verifiable.session import records
+from verifiable.tlog.cose_receipt import Proof, mint_proof
+from verifiable.tlog.merkle import HASH_SIZE, leaf_hash
+from verifiable.tlog.proof import TlogProof
+from verifiable.tlog.tiles import ENTRIES, HEIGHT, WIDTH, Tile, encode_bundle
 
 NOTE_TYPE = "text/plain; charset=utf-8"
 TILE_TYPE = "application/octet-stream"

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.generation import Delta, Done, Generation, TokenInfo
-from verifiable.records import Finish
-from verifiable.request import CHAT
+from verifiable.request.request import CHAT
+from verifiable.session.records import Finish
 
 _REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.CANCELLED: "cancelled", Finish.ERROR: "error"}
 

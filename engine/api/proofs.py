@@ -11,17 +11,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
-from engine.api import errors, serving
 from engine.api.completions import capability_of
-from engine.api.limits import RateLimit
-from engine.api.provider import Provider
-from engine.auditors import Auditors
+from engine.keys.auditors import Auditors
 from engine.store import SessionRow
-from verifiable import head as heads
-from verifiable import manifest as manifests
-from verifiable.cose import peek1
+from engine.web import errors, serving
+from engine.web.limits import RateLimit
+from engine.web.provider import Provider
 from verifiable.errors import PolicyError
-from verifiable.evidence import Kind
+from verifiable.manifest import manifest as manifests
+from verifiable.session import head as heads
+from verifiable.session.evidence import Kind
+from verifiable.wire.cose import peek1
 
 RECEIPT_TYPE = "application/vnd.verifiable.receipt+cbor"
 EVIDENCE_TYPE = "application/vnd.verifiable.evidence+cbor"

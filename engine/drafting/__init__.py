@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from verifiable.logits import Floats
+from verifiable.sampling.logits import Floats
 
 Draw = Callable[[Floats, int], int]
 """The token that a row of logits gives at a position: the target's own sampler, noise included ("coupled" drafting)."""

@@ -15,7 +15,7 @@ from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.rope import MODELS_OWN
+from verifiable.manifest.rope import MODELS_OWN
 
 
 class DraftModel:

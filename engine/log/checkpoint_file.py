@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from verifiable.errors import StoreError
-from verifiable.note import MAX_SIZE
+from verifiable.tlog.note import MAX_SIZE
 
 
 class CheckpointFile:

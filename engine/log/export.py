@@ -9,11 +9,11 @@ from engine.log.checkpoint_file import CheckpointFile
 from engine.log.errors import DamagedLogError
 from engine.log.tree import read_hashes
 from engine.store import Store
-from verifiable.checkpoint import open_checkpoint
 from verifiable.errors import StoreError
-from verifiable.keys import PublicKey
-from verifiable.merkle import leaf_hash
-from verifiable.tiles import ENTRIES, WIDTH, Tile, bundles_for, encode_bundle, root_from_tiles, tiles_for
+from verifiable.tlog.checkpoint import open_checkpoint
+from verifiable.tlog.merkle import leaf_hash
+from verifiable.tlog.tiles import ENTRIES, WIDTH, Tile, bundles_for, encode_bundle, root_from_tiles, tiles_for
+from verifiable.wire.keys import PublicKey
 
 
 def export(store: Store, key: PublicKey, place: CheckpointFile, out: Path) -> tuple[int, int]:

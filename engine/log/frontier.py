@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from verifiable.merkle import EMPTY_ROOT, Node, node_hash
-from verifiable.tiles import HEIGHT, WIDTH
+from verifiable.tlog.merkle import EMPTY_ROOT, Node, node_hash
+from verifiable.tlog.tiles import HEIGHT, WIDTH
 
 
 class Frontier:

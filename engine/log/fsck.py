@@ -17,12 +17,12 @@ from engine.log.checkpoint_file import CheckpointFile
 from engine.log.frontier import Frontier
 from engine.log.fsck_session import SessionCheck
 from engine.store import Store
-from verifiable.checkpoint import Checkpoint, open_checkpoint
 from verifiable.errors import VerifiableError
-from verifiable.keys import PublicKey
-from verifiable.manifest import Manifest, verify_manifest
-from verifiable.merkle import HASH_SIZE, leaf_hash
-from verifiable.tiles import WIDTH, Tile
+from verifiable.manifest.manifest import Manifest, verify_manifest
+from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
+from verifiable.tlog.merkle import HASH_SIZE, leaf_hash
+from verifiable.tlog.tiles import WIDTH, Tile
+from verifiable.wire.keys import PublicKey
 
 Progress = Callable[[str, int, int], None]
 

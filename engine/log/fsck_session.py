@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Iterator, Mapping
 
 from engine.store import HeadRow, SessionRow, Store, StoredLeaf
-from verifiable import encoding, records
 from verifiable.errors import VerifiableError
-from verifiable.evidence import PackedTokens
-from verifiable.head import Head, verify_head
-from verifiable.manifest import Manifest
-from verifiable.merkle import Tree
-from verifiable.records import Close, End, Leaf, Open, Token, Turn
+from verifiable.manifest.manifest import Manifest
+from verifiable.session import records
+from verifiable.session.evidence import PackedTokens
+from verifiable.session.head import Head, verify_head
+from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
+from verifiable.tlog.merkle import Tree
+from verifiable.wire import encoding
 
 _Damage = tuple[str, str]
 """What is damaged within the session, and how."""

@@ -8,8 +8,8 @@ from engine.log.errors import DamagedLogError
 from engine.log.frontier import Frontier, grown
 from engine.log.tree import LogTree, read_hashes
 from engine.store import HeadRow, LogStore, LogTransaction
-from verifiable.merkle import leaf_hash
-from verifiable.tiles import MAX_ENTRY
+from verifiable.tlog.merkle import leaf_hash
+from verifiable.tlog.tiles import MAX_ENTRY
 
 MAX_BATCH = 2048
 """Heads in one transaction: at some 20 µs each, answers' own commits wait no more than a moment for it."""

@@ -19,15 +19,15 @@ from engine.log.rederive import check_bundle, rederive
 from engine.log.tree import LogTree
 from engine.log.witnesses import Witnesses
 from engine.store import HeadRow, LogStore
-from verifiable import cose
-from verifiable.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint, sign_checkpoint
 from verifiable.errors import PolicyError, StoreError, VerifiableError
-from verifiable.head import Head, verify_head
-from verifiable.keys import PrivateKey, PublicKey
-from verifiable.manifest import verify_manifest
-from verifiable.merkle import EMPTY_ROOT
-from verifiable.tiles import WIDTH
-from verifiable.tlog_proof import TlogProof
+from verifiable.manifest.manifest import verify_manifest
+from verifiable.session.head import Head, verify_head
+from verifiable.tlog.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint, sign_checkpoint
+from verifiable.tlog.merkle import EMPTY_ROOT
+from verifiable.tlog.proof import TlogProof
+from verifiable.tlog.tiles import WIDTH
+from verifiable.wire import cose
+from verifiable.wire.keys import PrivateKey, PublicKey
 
 log = logging.getLogger(__name__)
 

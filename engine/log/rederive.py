@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from engine.log.errors import DamagedLogError
 from engine.log.tree import LogTree
 from engine.store import LogStore
-from verifiable.merkle import HASH_SIZE, leaf_hash
-from verifiable.tiles import ENTRIES, HEIGHT, WIDTH, Tile
+from verifiable.tlog.merkle import HASH_SIZE, leaf_hash
+from verifiable.tlog.tiles import ENTRIES, HEIGHT, WIDTH, Tile
 
 _FSCK = "`verifiable log fsck` lists everything that is damaged. Nothing is signed until the store is repaired."
 

@@ -9,8 +9,8 @@ from hashlib import sha256
 from typing import Protocol
 
 from engine.log.errors import DamagedLogError
-from verifiable.merkle import HASH_SIZE, consistency_path, inclusion_path, range_hash
-from verifiable.tiles import HEIGHT, WIDTH, Tile
+from verifiable.tlog.merkle import HASH_SIZE, consistency_path, inclusion_path, range_hash
+from verifiable.tlog.tiles import HEIGHT, WIDTH, Tile
 
 _KEPT = 4096
 """Tiles kept in memory with the nodes inside them, at 16 kB each: 64 MiB, and all of a log of a million entries."""

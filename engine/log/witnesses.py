@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import httpx
 
 from engine.log.tree import LogTree
-from verifiable.checkpoint import open_checkpoint
-from verifiable.cosignature import CosignerKey
 from verifiable.errors import MalformedError, PolicyError, VerifiableError
-from verifiable.keys import PublicKey
-from verifiable.note import Note, Signature
-from verifiable.spelling import decimal
-from verifiable.witness import AddCheckpoint
+from verifiable.tlog.checkpoint import open_checkpoint
+from verifiable.tlog.cosignature import CosignerKey
+from verifiable.tlog.note import Note, Signature
+from verifiable.tlog.witness import AddCheckpoint
+from verifiable.wire.keys import PublicKey
+from verifiable.wire.spelling import decimal
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from engine.api.provider import Provider
-from verifiable.checks import check_receipt
-from verifiable.cose import peek1
+from engine.web.provider import Provider
+from verifiable.checking.checks import check_receipt
 from verifiable.errors import VerifiableError
-from verifiable.head import Head
-from verifiable.manifest import RAW_LOGITS
-from verifiable.receipt import Receipt
+from verifiable.manifest.manifest import RAW_LOGITS
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
+from verifiable.wire.cose import peek1
 
 SHOWN = 20
 """Sessions listed."""

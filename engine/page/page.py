@@ -16,9 +16,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, StrictUndefined
 
-from engine.api.limits import RateLimit
-from engine.api.provider import Provider
 from engine.page.facts import log_facts, look_up, newest, served
+from engine.web.limits import RateLimit
+from engine.web.provider import Provider
 from verifiable.errors import PolicyError
 
 MAX_FORM = 2 << 20

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from verifiable import encoding
 from verifiable.errors import StoreError
+from verifiable.wire import encoding
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from engine.store import SessionRow, tables
-from verifiable.merkle import leaf_hash
+from verifiable.tlog.merkle import leaf_hash
 
 
 def erase(connection: Connection, row: SessionRow, time: int) -> None:

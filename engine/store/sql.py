@@ -18,7 +18,7 @@ from engine.store import Barrier, ErasedError, HeadRow, LogTransaction, SessionR
 from engine.store.changes import drop_records, erase
 from engine.store.logs import SqlLogReader, SqlLogTransaction, sequenced
 from verifiable.errors import StoreError
-from verifiable.merkle import leaf_hash
+from verifiable.tlog.merkle import leaf_hash
 
 
 class Database(Protocol):

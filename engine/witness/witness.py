@@ -14,11 +14,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from engine.log.checkpoint_file import CheckpointFile
-from verifiable.checkpoint import open_checkpoint
-from verifiable.cosignature import cosign, witness_key
 from verifiable.errors import PolicyError, StoreError, VerifiableError, VerificationError
-from verifiable.keys import PrivateKey, PublicKey
-from verifiable.witness import AddCheckpoint, Seen, conflict_body, consider, status
+from verifiable.tlog.checkpoint import open_checkpoint
+from verifiable.tlog.cosignature import cosign, witness_key
+from verifiable.tlog.witness import AddCheckpoint, Seen, conflict_body, consider, status
+from verifiable.wire.keys import PrivateKey, PublicKey
 
 MAX_BODY = 1 << 20
 SIZE_TYPE = "text/x.tlog.size"
@@ -51,7 +51,7 @@ class Witness:
         return Seen() if note is None else self._parse(origin, note)
 
     def add_checkpoint(self, body: bytes) -> bytes:
-        """The cosignature line for a request. Raises what `verifiable.witness.consider` raises, or StoreError."""
+        """The cosignature line for a request. Raises what `verifiable.tlog.witness.consider` raises, or StoreError."""
         request = AddCheckpoint.parse(body)
         # The memory of the log that the request claims to be of; `consider` checks that claim.
         remembered = {origin: (file := self._file(origin), file.read()) for origin in self.logs}

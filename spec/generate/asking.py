@@ -9,9 +9,9 @@ import numpy as np
 
 from spec.generate.cases import VectorFile
 from spec.generate.world import MANIFEST, N_CTX, NONCE, K, digest, entries
-from verifiable.logits import Entries
-from verifiable.request import CHAT, COMPLETION, MAX_DEPTH
-from verifiable.sampling import SamplingParams, choose, gumbel, sampling_key
+from verifiable.request.request import CHAT, COMPLETION, MAX_DEPTH
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import SamplingParams, choose, gumbel, sampling_key
 
 MESSAGES = [{"role": "user", "content": "Why is the sky blue?"}]
 

@@ -12,14 +12,15 @@ from spec.generate import processing
 from spec.generate.cases import VectorFile
 from spec.generate.receipts import TRUST, turn_of
 from spec.generate.world import N_CTX, NONCE, OTHER, SESSION_KEY, VOCABULARY, Story, asked, digest, pack, tokens_digest
-from verifiable import encoding, records
-from verifiable.evidence import Evidence, Kind, PackedTokens
-from verifiable.logits import Entries, Ranked
-from verifiable.records import Close, End, Finish, NonceSource, Source, Token, Turn
-from verifiable.request import COMPLETION
-from verifiable.sampling import SamplingParams, choose, sampling_key
-from verifiable.sealed import seal
-from verifiable.spelling import write_base64
+from verifiable.request.request import COMPLETION
+from verifiable.sampling.logits import Entries, Ranked
+from verifiable.sampling.sampler import SamplingParams, choose, sampling_key
+from verifiable.session import records
+from verifiable.session.evidence import Evidence, Kind, PackedTokens
+from verifiable.session.records import Close, End, Finish, NonceSource, Source, Token, Turn
+from verifiable.session.sealed import seal
+from verifiable.wire import encoding
+from verifiable.wire.spelling import write_base64
 
 DRAFTS = (Source.PLAIN, Source.DRAFT_ACCEPTED, Source.DRAFT_ACCEPTED, Source.BONUS, Source.DRAFT_CORRECTED)
 

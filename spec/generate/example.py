@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from spec.generate.world import PROVIDER, Story, asked
-from verifiable import encoding
-from verifiable.encoding import Tagged
 from verifiable.errors import MalformedError
-from verifiable.evidence import Kind
-from verifiable.records import Token
-from verifiable.sampling import sampling_key
+from verifiable.sampling.sampler import sampling_key
+from verifiable.session.evidence import Kind
+from verifiable.session.records import Token
+from verifiable.wire import encoding
+from verifiable.wire.encoding import Tagged
 
 BEGIN = "<!-- example: written by python -m spec.make_vectors -->\n"
 END = "<!-- end of example -->\n"

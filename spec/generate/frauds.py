@@ -19,18 +19,18 @@ from spec.generate.world import (
     asked,
     digest,
 )
-from verifiable import encoding
-from verifiable.checkpoint import Checkpoint, sign_checkpoint
-from verifiable.encoding import Map
-from verifiable.fraud import MERGE_DELAY, Fraud, Kind
-from verifiable.head import Head
-from verifiable.keys import PrivateKey
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.opening import Opening
-from verifiable.records import Token, Turn
-from verifiable.sampling import acceptable, sampling_key
-from verifiable.sealed import seal
-from verifiable.spelling import write_base64
+from verifiable.checking.fraud import MERGE_DELAY, Fraud, Kind
+from verifiable.sampling.sampler import acceptable, sampling_key
+from verifiable.session.head import Head
+from verifiable.session.opening import Opening
+from verifiable.session.records import Token, Turn
+from verifiable.session.sealed import seal
+from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.wire import encoding
+from verifiable.wire.encoding import Map
+from verifiable.wire.keys import PrivateKey
+from verifiable.wire.spelling import write_base64
 
 SIGNED = MANIFEST.sign(PROVIDER)
 

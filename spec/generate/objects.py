@@ -18,12 +18,12 @@ from spec.generate.world import (
     digest,
     pack,
 )
-from verifiable import encoding, keys
-from verifiable.encoding import Map, Value
-from verifiable.evidence import PackedTokens
-from verifiable.manifest import ALL_LAYERS, LOG_PROBABILITIES, AdapterFile, ModelFile, Rope
-from verifiable.records import Source
-from verifiable.sampling import SamplingDefaults
+from verifiable.manifest.manifest import ALL_LAYERS, LOG_PROBABILITIES, AdapterFile, ModelFile, Rope
+from verifiable.sampling.sampler import SamplingDefaults
+from verifiable.session.evidence import PackedTokens
+from verifiable.session.records import Source
+from verifiable.wire import encoding, keys
+from verifiable.wire.encoding import Map, Value
 
 
 def derivation() -> VectorFile:

@@ -6,11 +6,11 @@ import hashlib
 
 from spec.generate.cases import VectorFile
 from spec.generate.world import OTHER, PROVIDER, SESSION_KEY
-from verifiable import cose, keys
-from verifiable.encoding import Map, Tagged, encode
-from verifiable.head import TYPE as HEAD_TYPE
-from verifiable.manifest import TYPE as MANIFEST_TYPE
-from verifiable.spelling import write_base64
+from verifiable.manifest.manifest import TYPE as MANIFEST_TYPE
+from verifiable.session.head import TYPE as HEAD_TYPE
+from verifiable.wire import cose, keys
+from verifiable.wire.encoding import Map, Tagged, encode
+from verifiable.wire.spelling import write_base64
 
 GOOD_CBOR = {
     "0": "00",

@@ -9,11 +9,11 @@ from typing import Any
 from spec.generate.cases import VectorFile
 from spec.generate.receipts import TRUST, turn_of
 from spec.generate.world import MANIFEST, Story, asked, digest, entries
-from verifiable.evidence import Evidence, Kind
-from verifiable.logits import Ranked
-from verifiable.records import Token, Turn
-from verifiable.sampling import SamplingParams, choose
-from verifiable.spelling import write_base64
+from verifiable.sampling.logits import Ranked
+from verifiable.sampling.sampler import SamplingParams, choose
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.records import Token, Turn
+from verifiable.wire.spelling import write_base64
 
 
 def add(file: VectorFile) -> None:

@@ -21,18 +21,19 @@ from spec.generate.world import (
     digest,
     private_key,
 )
-from verifiable import cose, encoding, merkle
-from verifiable.checkpoint import Checkpoint, sign_checkpoint
-from verifiable.encoding import Map
-from verifiable.head import TYPE as HEAD_TYPE
-from verifiable.manifest import TYPE as MANIFEST_TYPE
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.opening import Opening
-from verifiable.receipt import Receipt
-from verifiable.records import End, Finish, Source, Token, Turn
-from verifiable.sealed import seal
-from verifiable.spelling import write_base64
-from verifiable.tlog_proof import TlogProof
+from verifiable.manifest.manifest import TYPE as MANIFEST_TYPE
+from verifiable.session.head import TYPE as HEAD_TYPE
+from verifiable.session.opening import Opening
+from verifiable.session.receipt import Receipt
+from verifiable.session.records import End, Finish, Source, Token, Turn
+from verifiable.session.sealed import seal
+from verifiable.tlog import merkle
+from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.proof import TlogProof
+from verifiable.wire import cose, encoding
+from verifiable.wire.encoding import Map
+from verifiable.wire.spelling import write_base64
 
 TRUST = [PROVIDER.public.vkey()]
 

@@ -14,25 +14,27 @@ from typing import Any
 
 import numpy as np
 
-from verifiable import cose, encoding, merkle, records
-from verifiable.challenge import draw_sessions, draw_turns, place_window, window_lot
-from verifiable.checkpoint import open_checkpoint
-from verifiable.checks import OpenedSession, check_evidence, check_receipt
+from verifiable.checking.checks import OpenedSession, check_evidence, check_receipt
+from verifiable.checking.fraud import MERGE_DELAY, Fraud
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifiable.evidence import Evidence, PackedTokens
-from verifiable.fraud import MERGE_DELAY, Fraud
-from verifiable.head import Head
-from verifiable.keys import PublicKey
-from verifiable.logits import Entries
-from verifiable.manifest import Manifest
-from verifiable.receipt import Receipt
-from verifiable.records import Close, End, Leaf, Open, Token, Turn
-from verifiable.request import parse_body, parse_canonical
-from verifiable.sampling import SamplingDefaults, SamplingParams, acceptable, choose, gumbel, sampling_key
-from verifiable.text import deliver
-from verifiable.tlog_proof import TlogProof
-from verifier.fault import Fault
-from verifier.replay import replay_records, replayable
+from verifiable.manifest.manifest import Manifest
+from verifiable.request.request import parse_body, parse_canonical
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, acceptable, choose, gumbel, sampling_key
+from verifiable.session import records
+from verifiable.session.challenge import draw_sessions, draw_turns, place_window, window_lot
+from verifiable.session.evidence import Evidence, PackedTokens
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
+from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
+from verifiable.session.text import deliver
+from verifiable.tlog import merkle
+from verifiable.tlog.checkpoint import open_checkpoint
+from verifiable.tlog.proof import TlogProof
+from verifiable.wire import cose, encoding
+from verifiable.wire.keys import PublicKey
+from verifier.offline.fault import Fault
+from verifier.offline.replay import replay_records, replayable
 
 Case = dict[str, Any]
 Outcome = dict[str, Any]

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from spec.generate.cases import VectorFile
 from spec.generate.world import LOG_KEY, OTHER
-from verifiable import merkle
-from verifiable.checkpoint import Checkpoint, sign_checkpoint
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.note import sign_text
-from verifiable.spelling import write_base64
-from verifiable.tlog_proof import TlogProof
+from verifiable.tlog import merkle
+from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.note import sign_text
+from verifiable.tlog.proof import TlogProof
+from verifiable.wire.spelling import write_base64
 
 ENTRIES = [bytes([number]) * (number % 5) for number in range(21)]
 

@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from verifiable import records
-from verifiable.evidence import Evidence, Kind, PackedTokens, TurnEvidence
-from verifiable.head import Head
-from verifiable.keys import PrivateKey
-from verifiable.logits import Entries, Ranked
-from verifiable.manifest import RAW_LOGITS, Manifest, ModelFile, ModelIdentity, Runtime
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.opening import Opening
-from verifiable.processors import Processor, visible
-from verifiable.receipt import Receipt
-from verifiable.records import Close, End, Finish, Leaf, Open, Source, Token, Turn
-from verifiable.request import CHAT, Request, parse_body
-from verifiable.sampling import SamplingDefaults, SamplingParams, choose, sampling_key
-from verifiable.text import deliver
+from verifiable.manifest.manifest import RAW_LOGITS, Manifest, ModelFile, ModelIdentity, Runtime
+from verifiable.request.request import CHAT, Request, parse_body
+from verifiable.sampling.logits import Entries, Ranked
+from verifiable.sampling.processors import Processor, visible
+from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, choose, sampling_key
+from verifiable.session import records
+from verifiable.session.evidence import Evidence, Kind, PackedTokens, TurnEvidence
+from verifiable.session.head import Head
+from verifiable.session.opening import Opening
+from verifiable.session.receipt import Receipt
+from verifiable.session.records import Close, End, Finish, Leaf, Open, Source, Token, Turn
+from verifiable.session.text import deliver
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.wire.keys import PrivateKey
 
 
 def digest(name: str) -> bytes:

@@ -11,12 +11,12 @@ from engine.engine import Engine
 from engine.generation import Generation, Sink
 from fixtures.quantise import variant
 from verifiable.llama.context import Batch, Context
-from verifiable.llama.lora import Adapter
+from verifiable.llama.gguf.lora import Adapter
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.logits import Ranked, TopK
-from verifiable.request import Request, parse_canonical
-from verifiable.sampling import SamplingParams, choose, sampling_key
+from verifiable.request.request import Request, parse_canonical
+from verifiable.sampling.logits import Ranked, TopK
+from verifiable.sampling.sampler import SamplingParams, choose, sampling_key
 
 
 class _OtherQuantisation(Engine):

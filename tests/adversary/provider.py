@@ -9,9 +9,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from engine.cli import Bars, run
+from engine.commands.serve import Bars, run
 from engine.engine import EngineSettings
-from engine.scheduler import SchedulerSettings
+from engine.scheduling.scheduler import SchedulerSettings
 from tests.adversary.cheats import CHEATS
 from verifiable.cli import complain_of
 from verifiable.errors import VerifiableError

@@ -9,13 +9,13 @@ import pytest
 from engine.engine import Engine, EngineSettings
 from fixtures.adapters import write_lora
 from tests.adversary.cheats import MissingAdapter, ScaledAdapter, UndeclaredAdapter
-from verifiable.evidence import Kind
-from verifiable.llama.lora import Adapter
-from verifiable.llama.probe_cache import default_folder
+from verifiable.checking.verdict import Status, Verdict
+from verifiable.llama.gguf.lora import Adapter
+from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.verdict import Status, Verdict
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.session.evidence import Kind
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 QUESTION = [{"role": "user", "content": "Write two sentences about the sea."}]
 

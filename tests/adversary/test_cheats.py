@@ -9,13 +9,13 @@ import pytest
 
 from engine.engine import EngineSettings
 from tests.adversary.cheats import CHEATS, Cheat
-from verifiable.evidence import Kind
-from verifiable.llama.probe_cache import default_folder
+from verifiable.checking.verdict import Status
+from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.receipt import Receipt
-from verifiable.verdict import Status
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.session.evidence import Kind
+from verifiable.session.receipt import Receipt
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 QUESTION = [{"role": "user", "content": "Write two sentences about the sea."}]
 

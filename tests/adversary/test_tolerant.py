@@ -14,26 +14,26 @@ import numpy as np
 import pytest
 
 from engine.engine import Engine, EngineSettings
-from engine.scheduler import SchedulerSettings
+from engine.scheduling.scheduler import SchedulerSettings
 from fixtures.quantise import variant
 from tests.adversary.cheats import HigherTemperature, OtherQuantisation
 from tests.real_model import HonestProvider, provider
 from tests.sessions import TRUST, Recording, ask
-from verifiable.evidence import Kind
+from verifiable.checking.verdict import Status, Verdict
+from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.model import Model
-from verifiable.llama.probe_cache import default_folder
-from verifiable.llama.prompt import prompt_ids
+from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.logits import Entries
-from verifiable.manifest import Runtime
-from verifiable.records import Finish
-from verifiable.request import Request
-from verifiable.verdict import Status, Verdict
-from verifier.calibrate import calibrate
-from verifier.calibration import Calibration
-from verifier.reexecute import Worker
-from verifier.session import audit
-from verifier.tolerant import measured, settle
+from verifiable.manifest.manifest import Runtime
+from verifiable.request.request import Request
+from verifiable.sampling.logits import Entries
+from verifiable.session.evidence import Kind
+from verifiable.session.records import Finish
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
+from verifier.tolerant.calibrate import calibrate
+from verifier.tolerant.calibration import Calibration
+from verifier.tolerant.tolerant import measured, settle
 
 TOKENS = 16
 STOCK = RuntimeSettings(n_ctx=256, type_k="f16", type_v="f16")

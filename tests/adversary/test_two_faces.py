@@ -16,23 +16,23 @@ import pytest
 from tests.integration.test_audit_provider import KEY, Provider, honest, other_model, seed, send, serve
 from tests.made_up_model import MadeUpModel
 from tests.sessions import PROVIDER, TIME, TRUST, Recording, ask, made_up, manifest
-from verifiable.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.checking.verdict import Status, Verdict
 from verifiable.cli import main as command
-from verifiable.cose import peek1
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.evidence import Evidence, Kind
-from verifiable.head import Head
-from verifiable.keys import PrivateKey
-from verifiable.logits import Entries
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.sampling import choose
-from verifiable.verdict import Status, Verdict
-from verifier import client as clients
-from verifier.campaign import audit_provider
-from verifier.client import Client
-from verifier.fetched import Auditor, Fetched, audit_session
-from verifier.plan import ChallengePlan
-from verifier.remember import Contradiction, Memory, check_log
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import choose
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.head import Head
+from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.wire.cose import peek1
+from verifiable.wire.keys import PrivateKey
+from verifier.campaign import client as clients
+from verifier.campaign.campaign import audit_provider
+from verifier.campaign.client import Client
+from verifier.campaign.fetched import Auditor, Fetched, audit_session
+from verifier.campaign.plan import ChallengePlan
+from verifier.campaign.remember import Contradiction, Memory, check_log
 
 LOG = PrivateKey.generate("acme/log", b"l" * 32)
 

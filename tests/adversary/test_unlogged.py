@@ -15,27 +15,27 @@ import pytest
 
 from engine.engine import Engine, EngineSettings
 from engine.log.log import LogSettings
-from engine.scheduler import SchedulerSettings
+from engine.scheduling.scheduler import SchedulerSettings
 from engine.store import HeadRow
 from tests.integration.serving import http
 from tests.integration.test_audit_provider import KEY, Provider, seed, send, serve
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, manifest
-from verifiable.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.checking.fraud import MAX_ENTRIES, MERGE_DELAY, Fraud, Kind
+from verifiable.checking.verdict import Status, Verdict
 from verifiable.cli import main as command
-from verifiable.fraud import MAX_ENTRIES, MERGE_DELAY, Fraud, Kind
-from verifiable.head import Head
-from verifiable.keys import PrivateKey
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.tiles import Tile, encode_bundle
-from verifiable.tlog_proof import TlogProof
-from verifiable.verdict import Status, Verdict
-from verifier import logged
-from verifier.campaign import audit_provider
-from verifier.client import Client
-from verifier.fetched import Auditor, Fetched, audit_session
-from verifier.logged import CHECK
+from verifiable.session.head import Head
+from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.proof import TlogProof
+from verifiable.tlog.tiles import Tile, encode_bundle
+from verifiable.wire.keys import PrivateKey
+from verifier.campaign import logged
+from verifier.campaign.campaign import audit_provider
+from verifier.campaign.client import Client
+from verifier.campaign.fetched import Auditor, Fetched, audit_session
+from verifier.campaign.logged import CHECK
 
 LOG = PrivateKey.generate("acme/log", b"l" * 32)
 STATED = manifest(log=LOG.public)

@@ -14,8 +14,8 @@ from typing import Any
 import cbor2
 
 from tests.conformance.harness import Outcome, Vectors, attempt, judge
-from verifiable.encoding import Limits, Tagged, decode, encode
 from verifiable.errors import MalformedError
+from verifiable.wire.encoding import Limits, Tagged, decode, encode
 
 ANOTHER_SPELLING = "valid CBOR but not the deterministic spelling (RFC 8949 §4.2.1), which is the only one read"
 SIMPLE = "undefined and unassigned simple values have no meaning in our formats and are refused"

@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from tests.conformance.harness import Outcome, Vectors, attempt, check, judge
-from verifiable import cose
-from verifiable.cose_receipt import CoseReceipt
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.keys import PublicKey
-from verifiable.merkle import leaf_hash
+from verifiable.tlog.cose_receipt import CoseReceipt
+from verifiable.tlog.merkle import leaf_hash
+from verifiable.wire import cose
+from verifiable.wire.keys import PublicKey
 
 UNTAGGED = "valid without its CBOR tag; we read COSE_Sign1 under tag 18 only, so that there is one spelling"
 EMPTY_MAP = "valid with an empty protected header written as a0; we read no bytes at all, its other spelling, only"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from tests.conformance.harness import Outcome, Vectors, attempt, check, judge
-from verifiable.keys import PublicKey
+from verifiable.wire.keys import PublicKey
 
 
 def _verify(key: bytes, signature: bytes, message: bytes) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from tests.conformance.harness import Outcome, Vectors, attempt, check, judge
-from verifiable import witness
-from verifiable.checkpoint import Checkpoint
-from verifiable.cosignature import CosignerKey, cosign
 from verifiable.errors import MalformedError, VerifiableError, VerificationError
-from verifiable.keys import PrivateKey, PublicKey
-from verifiable.merkle import leaf_hash
-from verifiable.note import Ed25519Verifier, Note, open_note
+from verifiable.tlog import witness
+from verifiable.tlog.checkpoint import Checkpoint
+from verifiable.tlog.cosignature import CosignerKey, cosign
+from verifiable.tlog.merkle import leaf_hash
+from verifiable.tlog.note import Ed25519Verifier, Note, open_note
+from verifiable.wire.keys import PrivateKey, PublicKey
 
 UNKNOWN_ORIGIN = "expects 403 for an unknown origin; tlog-witness has since changed to 404, which is what we answer"
 

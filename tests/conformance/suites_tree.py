@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from tests.conformance.harness import Outcome, Vectors, check, judge
-from verifiable import merkle, subtree, tiles
-from verifiable.checkpoint import Checkpoint, open_checkpoint
-from verifiable.cosignature import CosignerKey
-from verifiable.keys import PublicKey
-from verifiable.merkle import EMPTY_ROOT, Tree, leaf_hash
-from verifiable.note import open_note
-from verifiable.tlog_proof import TlogProof
+from verifiable.tlog import merkle, subtree, tiles
+from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
+from verifiable.tlog.cosignature import CosignerKey
+from verifiable.tlog.merkle import EMPTY_ROOT, Tree, leaf_hash
+from verifiable.tlog.note import open_note
+from verifiable.tlog.proof import TlogProof
+from verifiable.wire.keys import PublicKey
 
 FROM_NOTHING = (
     "the vectors call consistency from the empty tree useless and refuse it; we accept an empty proof from the "

@@ -15,11 +15,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from verifiable import cose
-from verifiable.cose_receipt import CLAIMS, INCLUSION, ISSUER, PROOFS, SIZE, VDS, Proof, mint_receipt
-from verifiable.encoding import Map
-from verifiable.keys import PrivateKey
-from verifiable.merkle import Tree, leaf_hash
+from verifiable.tlog.cose_receipt import CLAIMS, INCLUSION, ISSUER, PROOFS, SIZE, VDS, Proof, mint_receipt
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.wire import cose
+from verifiable.wire.encoding import Map
+from verifiable.wire.keys import PrivateKey
 
 PYTHON = os.environ.get("VERIFIABLE_INTEROP_PYTHON")
 if not PYTHON:

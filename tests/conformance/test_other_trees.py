@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from verifiable.errors import VerificationError
-from verifiable.merkle import Tree, leaf_hash, verify_inclusion
+from verifiable.tlog.merkle import Tree, leaf_hash, verify_inclusion
 
 merklepy = pytest.importorskip("merklepy", reason="merkle-py (with py-utls, which it needs) is not installed")
 

@@ -33,13 +33,13 @@ from engine.log.fsck import Report, fsck
 from engine.log.log import LogSettings
 from engine.store.sqlite import open_store
 from fixtures.synthetic import VOCABULARY, SyntheticProvider
-from verifiable.checkpoint import Checkpoint, open_checkpoint
-from verifiable.cose import peek1
 from verifiable.errors import VerifiableError
-from verifiable.head import Head
-from verifiable.keys import PrivateKey
-from verifiable.receipt import Receipt
-from verifiable.tlog_proof import TlogProof
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
+from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
+from verifiable.tlog.proof import TlogProof
+from verifiable.wire.cose import peek1
+from verifiable.wire.keys import PrivateKey
 
 KINDS = {"eio": 1, "enospc": 2, "short": 3, "kill-before": 4, "kill-after": 5, "full": 6}
 WRITERS = 4

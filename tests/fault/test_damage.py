@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.log.errors import DamagedLogError
-from engine.retention import drop_expired
+from engine.sessions.retention import drop_expired
 from fixtures.synthetic import SyntheticProvider
 from tests.fault.crash import check_disk
 from verifiable.errors import StoreError, VerifiableError

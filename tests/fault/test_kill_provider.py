@@ -18,13 +18,13 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.fault.crash import check_disk
-from verifiable.checks import check_evidence, check_receipt
-from verifiable.cose import peek1
+from verifiable.checking.checks import check_evidence, check_receipt
 from verifiable.errors import VerificationError
-from verifiable.evidence import Evidence
-from verifiable.head import Head
-from verifiable.keys import PublicKey
-from verifiable.receipt import Receipt
+from verifiable.session.evidence import Evidence
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
+from verifiable.wire.cose import peek1
+from verifiable.wire.keys import PublicKey
 
 KILLS = 3
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from spec.generate.world import PROVIDER, Story, asked, tokens_digest
 from verifiable.errors import VerifiableError
-from verifiable.evidence import Kind
-from verifiable.logits import Entries
-from verifiable.records import End, Finish, Leaf, Source, Token
-from verifiable.sampling import SamplingParams
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import SamplingParams
+from verifiable.session.evidence import Kind
+from verifiable.session.records import End, Finish, Leaf, Source, Token
 
 _DRAFTS = (Source.PLAIN, Source.DRAFT_ACCEPTED, Source.DRAFT_ACCEPTED, Source.BONUS, Source.DRAFT_CORRECTED)
 HONEST = (

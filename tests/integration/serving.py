@@ -16,10 +16,10 @@ import uvicorn
 
 from engine.api.app import make_app
 from engine.engine import Engine
-from verifiable.checks import OpenedSession, check_evidence
-from verifiable.evidence import Evidence, Kind
-from verifiable.receipt import Receipt
-from verifiable.records import Token, parse
+from verifiable.checking.checks import OpenedSession, check_evidence
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.receipt import Receipt
+from verifiable.session.records import Token, parse
 
 
 @contextmanager

@@ -11,12 +11,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from engine.api.app import proof_app
-from engine.api.limits import ProofRates, Rate
-from engine.auditors import Auditors
+from engine.keys.auditors import Auditors
+from engine.web.limits import ProofRates, Rate
 from fixtures.synthetic import SyntheticProvider
-from verifiable.cose import peek1
-from verifiable.head import Head
-from verifiable.receipt import Receipt
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
+from verifiable.wire.cose import peek1
 
 SECRET = "the words that only their owner may read"
 PRIVATE = {

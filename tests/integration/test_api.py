@@ -18,13 +18,13 @@ import uvicorn
 
 from engine.api.app import make_app
 from engine.engine import Engine, EngineSettings
-from engine.scheduler import SchedulerSettings
-from verifiable.checks import check_evidence, check_receipt
+from engine.scheduling.scheduler import SchedulerSettings
+from verifiable.checking.checks import check_evidence, check_receipt
 from verifiable.errors import VerifiableError
-from verifiable.evidence import Evidence, Kind
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.receipt import Receipt
-from verifiable.records import Finish
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.receipt import Receipt
+from verifiable.session.records import Finish
 
 KEY = "sk-test"
 QUESTION: Any = [{"role": "user", "content": "Name three colours."}]

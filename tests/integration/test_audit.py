@@ -13,15 +13,15 @@ import pytest
 
 from tests.real_model import SETTINGS, HonestProvider, provider
 from tests.sessions import TRUST, Recording, ask
+from verifiable.checking.verdict import Status
 from verifiable.errors import VerificationError
-from verifiable.evidence import Evidence, Kind
 from verifiable.llama.settings import STOCK
-from verifiable.manifest import Manifest
-from verifiable.records import Finish
-from verifiable.request import COMPLETION, Request
-from verifiable.verdict import Status
+from verifiable.manifest.manifest import Manifest
+from verifiable.request.request import COMPLETION, Request
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.records import Finish
 from verifier import Worker, audit
-from verifier import reexecute as reexecution
+from verifier.model import reexecute as reexecution
 
 STORY = "Tell me a story about a lighthouse."
 

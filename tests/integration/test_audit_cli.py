@@ -18,10 +18,10 @@ import uvicorn
 
 from engine.api.app import make_app
 from engine.engine import Engine, EngineSettings
-from engine.scheduler import SchedulerSettings
+from engine.scheduling.scheduler import SchedulerSettings
 from verifiable.cli import main
-from verifiable.evidence import Evidence, Kind
 from verifiable.llama.settings import RuntimeSettings
+from verifiable.session.evidence import Evidence, Kind
 
 QUESTIONS = ("Name three colours.", "Why is the sky blue?", "Write a line about the sea.")
 

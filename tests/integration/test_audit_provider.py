@@ -22,15 +22,15 @@ import pytest
 
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import SESSION, TRUST, Recording, ask, made_up
+from verifiable.checking.verdict import Status
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifiable.evidence import Evidence, Kind
-from verifiable.logits import Entries
-from verifiable.verdict import Status
-from verifier import client as clients
-from verifier.campaign import audit_provider
-from verifier.client import Client
-from verifier.fetched import Auditor, Fetched, audit_session
-from verifier.outcome import Outcome
+from verifiable.sampling.logits import Entries
+from verifiable.session.evidence import Evidence, Kind
+from verifier.campaign import client as clients
+from verifier.campaign.campaign import audit_provider
+from verifier.campaign.client import Client
+from verifier.campaign.fetched import Auditor, Fetched, audit_session
+from verifier.campaign.outcome import Outcome
 
 KEY = "auditor-secret"
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -518,7 +518,7 @@ def test_addresses_that_are_none_are_refused(base: str) -> None:
 
 def test_evidence_for_gigabytes_of_tokens_is_refused(auditor: Auditor) -> None:
     """A count is no allocation: what is not there is not read."""
-    from verifiable.evidence import MAX_TOKENS
+    from verifiable.session.evidence import MAX_TOKENS
 
     made = honest(1)
     evidence = made.evidence()

@@ -16,7 +16,7 @@ import pytest
 
 from tests.sessions import PROVIDER, recording
 from verifiable.cli import OPTIONAL
-from verifiable.evidence import Kind
+from verifiable.session.evidence import Kind
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORT_SECONDS = 0.5

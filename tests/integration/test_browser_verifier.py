@@ -23,8 +23,8 @@ from tests.conformance.test_spec_vectors import FILES, same
 from tests.conftest import missing_program
 from tests.integration import lies
 from tests.integration.chromium import Page, browse, find
-from verifiable.evidence import Kind
-from verifiable.manifest import AdapterFile, Rope
+from verifiable.manifest.manifest import AdapterFile, Rope
+from verifiable.session.evidence import Kind
 
 STORY = Story.open("browser").turn(asked(max_tokens=20), 12).turn(asked(None, temperature=0.7), 5)
 KEY = PROVIDER.public.vkey()

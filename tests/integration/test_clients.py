@@ -11,14 +11,14 @@ import openai
 import pytest
 
 from engine.engine import Engine, EngineSettings
-from engine.scheduler import SchedulerSettings
+from engine.scheduling.scheduler import SchedulerSettings
 from tests.integration.serving import evidence_of, http, receipt_of
-from verifiable.checks import check_receipt
-from verifiable.llama.probe_cache import default_folder
+from verifiable.checking.checks import check_receipt
+from verifiable.checking.verdict import Status
+from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.verdict import Status
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 KEY = "sk-clients"
 QUESTION: list[dict[str, str]] = [

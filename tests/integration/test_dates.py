@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from engine.engine import Engine, EngineSettings
-from engine.scheduler import SchedulerSettings
-from engine.sessions import Sessions
+from engine.scheduling.scheduler import SchedulerSettings
+from engine.sessions.sessions import Sessions
 from tests.gguf_files import read
 from tests.integration.serving import evidence_of, opened
+from verifiable.checking.verdict import Status
 from verifiable.errors import PolicyError
+from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.model import Model
-from verifiable.llama.probe_cache import default_folder
-from verifiable.llama.prompt import prompt_ids
+from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.receipt import Receipt
-from verifiable.request import CHAT, Request, parse_body
-from verifiable.verdict import Status
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.request.request import CHAT, Request, parse_body
+from verifiable.session.receipt import Receipt
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 DATED = "{{ 'Today is ' + strftime_now('%d %B %Y, %H:%M') + '.\n' }}{% for m in messages %}{{ m.content }}{% endfor %}"
 DAY = 86_400_000

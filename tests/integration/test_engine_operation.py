@@ -18,19 +18,19 @@ import pytest
 
 from engine.engine import Engine, EngineSettings
 from engine.generation import Delta, QueueSink, collect
-from engine.scheduler import QueueFullError, SchedulerSettings, StoppingError
-from engine.slot import Slot
+from engine.scheduling.scheduler import QueueFullError, SchedulerSettings, StoppingError
+from engine.scheduling.slot import Slot
 from fixtures.quantise import variant
 from tests.integration.serving import evidence_of, http, idle, opened, receipt_of, tokens_of
+from verifiable.checking.verdict import Status
 from verifiable.errors import EngineError, PolicyError, VerifiableError
 from verifiable.llama.context import Batch, Context, LogitRows
-from verifiable.llama.probe_cache import default_folder
+from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.records import Finish, Token, parse
-from verifiable.request import CHAT, COMPLETION, parse_body
-from verifiable.verdict import Status
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.request.request import CHAT, COMPLETION, parse_body
+from verifiable.session.records import Finish, Token, parse
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 KEYS = ["sk-one", "sk-two"]
 
@@ -283,7 +283,7 @@ def test_a_session_goes_on_from_its_own_memory(smollm2: Path, tmp_path: Path) ->
     with Engine(smollm2, tmp_path, small()) as one:
         first = one.chat([{"role": "user", "content": "Name a colour."}], max_tokens=8, verifiable={"session": "new"})
         receipt = first.receipt or b""
-        from verifiable.receipt import Receipt
+        from verifiable.session.receipt import Receipt
 
         held = Receipt.parse(receipt)
         session = one.store.sessions(1)[0][1].session.hex()

@@ -10,15 +10,15 @@ import pytest
 
 from engine.engine import Engine, EngineSettings
 from engine.generation import QueueSink, collect
-from engine.scheduler import SchedulerSettings
-from verifiable.evidence import Kind
-from verifiable.llama.probe_cache import default_folder
+from engine.scheduling.scheduler import SchedulerSettings
+from verifiable.checking.verdict import Status
+from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.records import Source, Token, parse
-from verifiable.request import CHAT, parse_body
-from verifiable.verdict import Status
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.request.request import CHAT, parse_body
+from verifiable.session.evidence import Kind
+from verifiable.session.records import Source, Token, parse
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 SUBJECTS = (
     "rivers bridges bread clocks winter maps glass sleep salt wolves "

@@ -13,11 +13,11 @@ import pytest
 from tests.made_up_model import MadeUpModel
 from tests.sessions import TRUST, Recording, ask, made_up
 from verifiable.errors import MalformedError
-from verifier.fleet import read_jobs, run_fleet
+from verifier.fleet.fleet import read_jobs, run_fleet
 
 pytest.importorskip("pyarrow", reason="the extra `fleet` is not installed")
 
-from verifier.fleet_results import ParquetResults
+from verifier.fleet.results import ParquetResults
 
 SESSIONS = 40
 
@@ -54,7 +54,7 @@ def sessions(folder: Path, count: int) -> list[Path]:
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_and_nothing_counted_twice_when_an_auditor_is_killed(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra `fleet` is not installed")
-    from verifier.fleet_ray import RayPool
+    from verifier.fleet.ray_cluster import RayPool
 
     pids, evidence = tmp_path / "pids", tmp_path / "evidence"
     pids.mkdir()

@@ -9,15 +9,15 @@ import pytest
 
 from engine.engine import Engine, EngineSettings
 from engine.generation import QueueSink, collect
-from engine.scheduler import SchedulerSettings
+from engine.scheduling.scheduler import SchedulerSettings
 from fixtures.small_models import Shape, write_moe
-from verifiable.evidence import Kind
+from verifiable.checking.verdict import Status
 from verifiable.llama import library
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.request import COMPLETION, parse_body
-from verifiable.verdict import Status
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.request.request import COMPLETION, parse_body
+from verifiable.session.evidence import Kind
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 SHAPE = Shape(4, 256, 4, 2, 256, experts=8)
 TOKENS = 40

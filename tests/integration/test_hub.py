@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
+from engine import hub
 from tests.gguf_files import Entry, File, Tensor
 from verifiable.errors import EngineError, PolicyError, VerificationError
-from verifiable.llama import hub
-from verifiable.llama.gguf_parts import inspect_parts
-from verifiable.llama.gguf_types import I32, STRING, U16, U32
+from verifiable.llama.gguf.parts import inspect_parts
+from verifiable.llama.gguf.types import I32, STRING, U16, U32
 
 pytest.importorskip("huggingface_hub")
 DATA = b"GGUF" + bytes(range(256)) * 4096

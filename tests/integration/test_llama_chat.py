@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.llama.chat import ChatTemplate
-from verifiable.llama.messages import ROLES
+from verifiable.llama.chat.chat import ChatTemplate
+from verifiable.llama.chat.messages import ROLES
 from verifiable.llama.model import Model
 
 GEMMA_TURNS = (

@@ -18,8 +18,8 @@ import pytest
 from tests.gguf_files import Entry, File, Tensor, read
 from verifiable.errors import MalformedError
 from verifiable.llama import library
-from verifiable.llama.gguf import inspect
-from verifiable.llama.gguf_types import ARRAY, BLOCKS, BOOL, F32, I32, STRING, U8, U32, U64
+from verifiable.llama.gguf.metadata import inspect
+from verifiable.llama.gguf.types import ARRAY, BLOCKS, BOOL, F32, I32, STRING, U8, U32, U64
 from verifiable.llama.trace import base_library
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ import pytest
 from tests.gguf_files import Entry, read
 from verifiable.errors import EngineError, MalformedError, PolicyError
 from verifiable.llama.context import Batch, Context
-from verifiable.llama.gguf_types import ARRAY, BOOL, F32
+from verifiable.llama.gguf.types import ARRAY, BOOL, F32
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
 

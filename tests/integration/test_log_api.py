@@ -10,18 +10,18 @@ import pytest
 from fastapi.testclient import TestClient
 
 from engine.api.app import proof_app
-from engine.api.limits import ProofRates, Rate
+from engine.web.limits import ProofRates, Rate
 from fixtures.synthetic import SyntheticProvider
-from verifiable.checkpoint import open_checkpoint
-from verifiable.checks import check_evidence, check_receipt
-from verifiable.cose import peek1
-from verifiable.cose_receipt import verify_receipt
-from verifiable.evidence import Evidence
-from verifiable.head import Head
-from verifiable.merkle import leaf_hash, verify_consistency, verify_inclusion
-from verifiable.receipt import Receipt
-from verifiable.tiles import bundles_for, check_tile, decode_bundle, root_from_tiles, tiles_for
-from verifiable.tlog_proof import TlogProof
+from verifiable.checking.checks import check_evidence, check_receipt
+from verifiable.session.evidence import Evidence
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
+from verifiable.tlog.checkpoint import open_checkpoint
+from verifiable.tlog.cose_receipt import verify_receipt
+from verifiable.tlog.merkle import leaf_hash, verify_consistency, verify_inclusion
+from verifiable.tlog.proof import TlogProof
+from verifiable.tlog.tiles import bundles_for, check_tile, decode_bundle, root_from_tiles, tiles_for
+from verifiable.wire.cose import peek1
 
 COUNT = 300
 

@@ -14,11 +14,11 @@ import pytest
 
 from fixtures.synthetic import SyntheticProvider
 from tests.conftest import ROOT
-from verifiable.checkpoint import open_checkpoint
 from verifiable.cli import main
-from verifiable.keys import PublicKey
-from verifiable.tiles import bundles_for, root_from_tiles, tiles_for
-from verifier.monitor import Monitor
+from verifiable.tlog.checkpoint import open_checkpoint
+from verifiable.tlog.tiles import bundles_for, root_from_tiles, tiles_for
+from verifiable.wire.keys import PublicKey
+from verifier.monitor.monitor import Monitor
 
 
 @pytest.fixture

@@ -22,18 +22,18 @@ from engine.ledger import LedgerSettings
 from engine.witness.witness import Witness, make_app
 from fixtures.synthetic import SyntheticProvider
 from tests.integration.test_audit_provider import send, serve
-from verifiable.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
 from verifiable.cli import main as command
-from verifiable.cose import peek1
-from verifiable.cosignature import CosignerKey, witness_key
 from verifiable.errors import PolicyError, StoreError, VerificationError
-from verifiable.head import Head
-from verifiable.keys import PrivateKey
-from verifiable.merkle import Tree, consistency_path, leaf_hash
-from verifiable.tiles import ENTRIES, Tile, build_tile, encode_bundle
-from verifiable.witness import AddCheckpoint
-from verifier import monitor as monitors
-from verifier.monitor import ForkError, HttpFetch, Monitor, TwoHeadsError, check_fork
+from verifiable.session.head import Head
+from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
+from verifiable.tlog.cosignature import CosignerKey, witness_key
+from verifiable.tlog.merkle import Tree, consistency_path, leaf_hash
+from verifiable.tlog.tiles import ENTRIES, Tile, build_tile, encode_bundle
+from verifiable.tlog.witness import AddCheckpoint
+from verifiable.wire.cose import peek1
+from verifiable.wire.keys import PrivateKey
+from verifier.monitor import monitor as monitors
+from verifier.monitor.monitor import ForkError, HttpFetch, Monitor, TwoHeadsError, check_fork
 
 
 @contextmanager

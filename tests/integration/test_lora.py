@@ -16,21 +16,21 @@ from gguf import GGMLQuantizationType
 
 from engine.engine import Engine, EngineSettings
 from fixtures.adapters import write_lora
+from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import MalformedError
-from verifiable.evidence import Evidence, Kind
-from verifiable.keys import PublicKey
 from verifiable.llama.context import Batch, Context
-from verifiable.llama.gguf import inspect, inspect_adapter
-from verifiable.llama.lora import Adapter, inspect_adapters
+from verifiable.llama.gguf.lora import Adapter, inspect_adapters
+from verifiable.llama.gguf.metadata import inspect, inspect_adapter
 from verifiable.llama.model import Model
-from verifiable.llama.probe import probe
+from verifiable.llama.probe.probe import probe
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.manifest import verify_manifest
-from verifiable.verdict import Status, Verdict
-from verifier.calibrate import calibrate
-from verifier.calibration import files_of
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.manifest.manifest import verify_manifest
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.wire.keys import PublicKey
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
+from verifier.tolerant.calibrate import calibrate
+from verifier.tolerant.calibration import files_of
 
 SETTINGS = RuntimeSettings(n_ctx=64, n_seq_max=1)
 

@@ -10,20 +10,20 @@ import pytest
 
 from engine.engine import Engine, EngineSettings
 from tests.gguf_files import Entry, read
-from verifiable.checks import check_evidence
+from verifiable.checking.checks import check_evidence
+from verifiable.checking.verdict import Status
 from verifiable.errors import MalformedError
-from verifiable.evidence import Evidence, Kind
-from verifiable.keys import PublicKey
-from verifiable.llama.gguf_types import ARRAY, F32, I32, U32
-from verifiable.llama.identity import SUPPRESS, identify
+from verifiable.llama.gguf.identity import SUPPRESS, identify
+from verifiable.llama.gguf.types import ARRAY, F32, I32, U32
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.manifest import Manifest
-from verifiable.records import Token, parse
-from verifiable.sampling import SamplingDefaults
-from verifiable.verdict import Status
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.manifest.manifest import Manifest
+from verifiable.sampling.sampler import SamplingDefaults
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.records import Token, parse
+from verifiable.wire.keys import PublicKey
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 QUESTION = [{"role": "user", "content": "And then?"}]
 

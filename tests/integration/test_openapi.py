@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from engine.api.app import make_app
 from engine.engine import Engine, EngineSettings
-from engine.scheduler import SchedulerSettings
+from engine.scheduling.scheduler import SchedulerSettings
 from verifiable.llama.settings import RuntimeSettings
 
 EXAMPLES = 8

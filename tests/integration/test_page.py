@@ -17,9 +17,9 @@ from engine.api.app import proof_app
 from fixtures.synthetic import SyntheticProvider
 from tests.conftest import missing_program
 from tests.integration.chromium import Page, browse, find
-from verifiable.cose import peek1
-from verifiable.head import Head
-from verifiable.receipt import Receipt
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
+from verifiable.wire.cose import peek1
 
 SHOTS = os.environ.get("VERIFIABLE_SHOTS")
 """A folder that keeps the photographs, for somebody to look at."""

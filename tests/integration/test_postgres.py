@@ -23,16 +23,16 @@ from engine.log.errors import DamagedLogError
 from engine.log.fsck import fsck
 from engine.log.integrate import integrate
 from engine.log.log import LogSettings, make_check
-from engine.retention import drop_expired
+from engine.sessions.retention import drop_expired
 from engine.store.postgres import open_store
 from fixtures.synthetic import VOCABULARY, SyntheticProvider
 from tests.conftest import ROOT, missing_program
-from verifiable.cose import peek1
 from verifiable.errors import PolicyError, StoreError
-from verifiable.evidence import Kind
-from verifiable.head import Head
-from verifiable.receipt import Receipt
-from verifiable.tlog_proof import TlogProof
+from verifiable.session.evidence import Kind
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
+from verifiable.tlog.proof import TlogProof
+from verifiable.wire.cose import peek1
 
 WRITERS, EACH = 8, 12
 

@@ -19,14 +19,16 @@ import pytest
 from fixtures.small_models import Shape, write_moe
 from tests.gguf_files import read
 from verifiable.errors import EngineError, PolicyError
-from verifiable.llama import library, probe_cache, probe_plan, trace
-from verifiable.llama.cli import EXIT_NOT_INVARIANT
-from verifiable.llama.cli import probe as command
+from verifiable.llama import library, trace
 from verifiable.llama.context import Batch, Context
-from verifiable.llama.identity import identify
+from verifiable.llama.gguf.identity import identify
 from verifiable.llama.model import Model
-from verifiable.llama.probe import ProbeResult, probe, settle
-from verifiable.llama.probe_result import ScheduleResult
+from verifiable.llama.probe import cache as probe_cache
+from verifiable.llama.probe import plan as probe_plan
+from verifiable.llama.probe.command import EXIT_NOT_INVARIANT
+from verifiable.llama.probe.command import probe as command
+from verifiable.llama.probe.probe import ProbeResult, probe, settle
+from verifiable.llama.probe.result import ScheduleResult
 from verifiable.llama.settings import INVARIANT, RuntimeSettings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,24 +25,24 @@ import pytest
 
 from engine.engine import Engine, EngineSettings
 from engine.generation import Answer, QueueSink, collect
-from engine.scheduler import SchedulerSettings
+from engine.scheduling.scheduler import SchedulerSettings
 from tests.integration.serving import chunks, evidence_of, http, idle, opened, receipt_of, text_of, tokens_of
-from verifiable.checkpoint import Checkpoint
-from verifiable.checks import check_evidence, check_receipt
+from verifiable.checking.checks import check_evidence, check_receipt
+from verifiable.checking.verdict import Status
 from verifiable.errors import MalformedError, VerifiableError, VerificationError
-from verifiable.evidence import Kind
-from verifiable.head import verify_head
-from verifiable.keys import PrivateKey, PublicKey
-from verifiable.llama.gguf import inspect
-from verifiable.llama.probe_cache import default_folder
+from verifiable.llama.gguf.metadata import inspect
+from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.opening import Opening
-from verifiable.records import Finish
-from verifiable.request import CHAT, COMPLETION, parse_body
-from verifiable.verdict import Status
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.request.request import CHAT, COMPLETION, parse_body
+from verifiable.session.evidence import Kind
+from verifiable.session.head import verify_head
+from verifiable.session.opening import Opening
+from verifiable.session.records import Finish
+from verifiable.tlog.checkpoint import Checkpoint
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.wire.keys import PrivateKey, PublicKey
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
 
 KEY = "sk-reports"
 

@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 
 from engine.engine import Engine, EngineSettings
+from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import EngineError, PolicyError
-from verifiable.evidence import Evidence, Kind
 from verifiable.llama import devices
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
-from verifiable.llama.probe import probe
-from verifiable.llama.runtime import describe, settings_of
+from verifiable.llama.probe.probe import probe
+from verifiable.llama.probe.runtime import describe, settings_of
 from verifiable.llama.settings import NO_DEVICE, RuntimeSettings
-from verifiable.manifest import ALL_LAYERS, Manifest
-from verifiable.rope import Rope
-from verifiable.verdict import Status, Verdict
-from verifier.calibration import settings_of as arithmetic_of
-from verifier.reexecute import Worker
-from verifier.session import audit
+from verifiable.manifest.manifest import ALL_LAYERS, Manifest
+from verifiable.manifest.rope import Rope
+from verifiable.session.evidence import Evidence, Kind
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Worker
+from verifier.tolerant.calibration import settings_of as arithmetic_of
 
 SMALL = RuntimeSettings(n_ctx=64, n_seq_max=1)
 BASE = Rope(freq_base=500_000.0)

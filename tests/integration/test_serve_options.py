@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 
 from fixtures.adapters import write_lora
-from verifiable.keys import PublicKey
-from verifiable.manifest import verify_manifest
-from verifiable.rope import Rope
+from verifiable.manifest.manifest import verify_manifest
+from verifiable.manifest.rope import Rope
+from verifiable.wire.keys import PublicKey
 
 VERIFIABLE = [sys.executable, "-m", "verifiable"]
 

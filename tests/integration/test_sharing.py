@@ -14,19 +14,19 @@ import pytest
 from tests.integration.test_audit_provider import KEY, Provider, seed, serve
 from tests.real_model import SETTINGS, HonestProvider, manifest_of, provider
 from tests.sessions import TRUST, Recording, ask
+from verifiable.checking.verdict import Status, Verdict
+from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.library import load_library
 from verifiable.llama.model import Model
-from verifiable.llama.prompt import prompt_ids
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.logits import Entries
-from verifiable.verdict import Status, Verdict
-from verifier.campaign import audit_provider
-from verifier.client import Client
-from verifier.crew import Member
-from verifier.fetched import Auditor
-from verifier.reexecute import Worker
-from verifier.worker import common, start
+from verifiable.sampling.logits import Entries
+from verifier.campaign.campaign import audit_provider
+from verifier.campaign.client import Client
+from verifier.campaign.crew import Member
+from verifier.campaign.fetched import Auditor
+from verifier.model.reexecute import Worker
+from verifier.model.worker import common, start
 
 SYSTEM = "You are the keeper of a lighthouse. You answer in plain words, and you never speak of the weather. " * 4
 QUESTIONS = ("Who are you?", "What do you eat?", "Are you alone?", "What is your lamp like?")

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from verifiable.errors import PolicyError
-from verifiable.llama.chat import ChatTemplate
+from verifiable.llama.chat.chat import ChatTemplate
+from verifiable.llama.chat.prompt import prompt_ids
+from verifiable.llama.chat.tools import Abilities
 from verifiable.llama.model import Model
-from verifiable.llama.prompt import prompt_ids
-from verifiable.llama.tools import Abilities
-from verifiable.request import CHAT, parse_body, parse_canonical
+from verifiable.request.request import CHAT, parse_body, parse_canonical
 
 TURNS = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 HERMES = (

@@ -1,6 +1,6 @@
 """RFC 9162 §2.1 and the subtree draft §4, written out literally: slow, recursive, over lists of entries' hashes.
 
-Not one line is shared with `verifiable.merkle`, so that agreement means something.
+Not one line is shared with `verifiable.tlog.merkle`, so that agreement means something.
 """
 
 from __future__ import annotations

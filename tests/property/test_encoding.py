@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifiable.encoding import Limits, Tagged, decode, encode
 from verifiable.errors import MalformedError
+from verifiable.wire.encoding import Limits, Tagged, decode, encode
 
 INTEGERS = st.one_of(
     st.integers(-(2**64), 2**64 - 1),

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from verifiable import encoding, records
 from verifiable.errors import EngineError, MalformedError
-from verifiable.logits import MAX_K, Entries, TopK, superset
-from verifiable.records import Source, Token
-from verifiable.sampling import SamplingParams, gumbel, survivors
-from verifiable.text import TextStream
+from verifiable.sampling.logits import MAX_K, Entries, TopK, superset
+from verifiable.sampling.sampler import SamplingParams, gumbel, survivors
+from verifiable.session import records
+from verifiable.session.records import Source, Token
+from verifiable.session.text import TextStream
+from verifiable.wire import encoding
 
 EDGES = (1, 2, 40, 8191, 8192, 8193, 10_240, 12_289, 49_152, 131_071, 131_072, 131_073, 200_000)
 SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 3.0, float(np.float32(3.4e38)), float(np.float32(1e-45)))

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks._fuzz_targets import CORPUS, TARGETS, Target, corpus, reseal
-from verifiable.encoding import encode
 from verifiable.errors import MalformedError, VerifiableError
-from verifiable.sealed import seal
+from verifiable.session.sealed import seal
+from verifiable.wire.encoding import encode
 
 TARGET = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 BY_NAME = {target.name: target for target in TARGETS}

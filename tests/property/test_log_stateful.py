@@ -15,8 +15,8 @@ from engine.ledger import Ledger
 from engine.log.errors import DamagedLogError
 from engine.log.integrate import integrate
 from engine.log.log import ProviderLog
-from verifiable.checkpoint import open_checkpoint
-from verifiable.merkle import Tree, leaf_hash, verify_consistency, verify_inclusion
+from verifiable.tlog.checkpoint import open_checkpoint
+from verifiable.tlog.merkle import Tree, leaf_hash, verify_consistency, verify_inclusion
 
 
 class LogMachine(RuleBasedStateMachine):

@@ -7,12 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property import rfc9162
-from verifiable import cose, tiles
-from verifiable.cose_receipt import INCLUSION, PROOFS, CoseReceipt, Proof, mint_receipt, verify_receipt
-from verifiable.encoding import Tagged, encode
 from verifiable.errors import VerificationError
-from verifiable.keys import PrivateKey
-from verifiable.merkle import (
+from verifiable.tlog import tiles
+from verifiable.tlog.cose_receipt import INCLUSION, PROOFS, CoseReceipt, Proof, mint_receipt, verify_receipt
+from verifiable.tlog.merkle import (
     Tree,
     consistency_path,
     inclusion_path,
@@ -21,7 +19,10 @@ from verifiable.merkle import (
     verify_consistency,
     verify_inclusion,
 )
-from verifiable.subtree import verify_subtree_consistency, verify_subtree_inclusion
+from verifiable.tlog.subtree import verify_subtree_consistency, verify_subtree_inclusion
+from verifiable.wire import cose
+from verifiable.wire.encoding import Tagged, encode
+from verifiable.wire.keys import PrivateKey
 
 LOG = PrivateKey("log.example", bytes(32))
 

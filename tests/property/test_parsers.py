@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifiable import cose, tiles
-from verifiable.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
-from verifiable.cose_receipt import CoseReceipt, Proof, mint_receipt, verify_receipt
-from verifiable.cosignature import CosignerKey, cosign, witness_key
-from verifiable.encoding import encode
 from verifiable.errors import VerifiableError
-from verifiable.keys import PrivateKey, PublicKey
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.note import Note
-from verifiable.tlog_proof import TlogProof
-from verifiable.witness import AddCheckpoint
+from verifiable.tlog import tiles
+from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
+from verifiable.tlog.cose_receipt import CoseReceipt, Proof, mint_receipt, verify_receipt
+from verifiable.tlog.cosignature import CosignerKey, cosign, witness_key
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.note import Note
+from verifiable.tlog.proof import TlogProof
+from verifiable.tlog.witness import AddCheckpoint
+from verifiable.wire import cose
+from verifiable.wire.encoding import encode
+from verifiable.wire.keys import PrivateKey, PublicKey
 
 LOG = PrivateKey("log.example", bytes(32))
 WITNESS = PrivateKey("witness.example", bytes(31) + b"\1")

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 import verifiable
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import PROVIDER, SESSION, TRUST, Recording, ask, manifest
+from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import MalformedError, VerifiableError
-from verifiable.evidence import Evidence, Kind
-from verifiable.head import verify_head
-from verifiable.manifest import verify_manifest
-from verifiable.receipt import Receipt
-from verifiable.verdict import Status, Verdict
-from verifier.session import audit
+from verifiable.manifest.manifest import verify_manifest
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.head import verify_head
+from verifiable.session.receipt import Receipt
+from verifier.auditing.session import audit
 
 XOR = st.integers(1, 255)
 PLACE = st.floats(0.0, 1.0, exclude_max=True)

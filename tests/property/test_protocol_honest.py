@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TRUST, Recording, ask, made_up
-from verifiable import records
-from verifiable.challenge import chance, draw_sessions, draw_turns
-from verifiable.checks import check_evidence
+from verifiable.checking.checks import check_evidence
+from verifiable.checking.verdict import Status
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.evidence import Evidence, Kind
-from verifiable.logits import TopK
-from verifiable.merkle import leaf_hash
-from verifiable.request import CHAT, COMPLETION, parse_body, parse_canonical
-from verifiable.sampling import acceptable, choose, sampling_key
-from verifiable.text import TextStream, deliver
-from verifiable.verdict import Status
-from verifier.rebuild import Bound, check_same_history
-from verifier.replay import departures, explain_temperature
-from verifier.session import audit
+from verifiable.request.request import CHAT, COMPLETION, parse_body, parse_canonical
+from verifiable.sampling.logits import TopK
+from verifiable.sampling.sampler import acceptable, choose, sampling_key
+from verifiable.session import records
+from verifiable.session.challenge import chance, draw_sessions, draw_turns
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.text import TextStream, deliver
+from verifiable.tlog.merkle import leaf_hash
+from verifier.auditing.session import audit
+from verifier.offline.rebuild import Bound, check_same_history
+from verifier.offline.replay import departures, explain_temperature
 
 TEMPERATURE = st.one_of(st.just(0), st.floats(0.01, 3.0).map(lambda value: round(value, 2)))
 BODY = st.fixed_dictionaries(

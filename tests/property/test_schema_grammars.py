@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tests.gbnf_strings import Grammar
 from verifiable.errors import PolicyError
-from verifiable.llama.gbnf import check
-from verifiable.llama.pattern import pattern_rule
-from verifiable.llama.schema import call_grammar, schema_grammar
+from verifiable.llama.grammar.gbnf import check
+from verifiable.llama.grammar.pattern import pattern_rule
+from verifiable.llama.grammar.schema import call_grammar, schema_grammar
 
 TEXTS = st.sampled_from(["a", "b", 'x"y', "back\\slash", "é", "水", "\n", "", "$ref", "%s", "]"]) | st.text(max_size=4)
 SCALARS = st.none() | st.booleans() | st.integers(-1000, 1000) | st.sampled_from([0.5, -2.25, 1e-3]) | TEXTS

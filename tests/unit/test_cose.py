@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from verifiable import cose
-from verifiable.encoding import Tagged, encode
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.keys import PrivateKey
+from verifiable.wire import cose
+from verifiable.wire.encoding import Tagged, encode
+from verifiable.wire.keys import PrivateKey
 
 KEY = PrivateKey("a.example", bytes(32))
 OTHER = PrivateKey("b.example", bytes(31) + b"\1")

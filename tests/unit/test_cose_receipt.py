@@ -3,12 +3,12 @@ from __future__ import annotations
 import cbor2
 import pytest
 
-from verifiable import cose
-from verifiable.cose_receipt import CoseReceipt, Proof, mint_receipt, verify_receipt
-from verifiable.encoding import Tagged, encode
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.keys import PrivateKey
-from verifiable.merkle import Tree, leaf_hash
+from verifiable.tlog.cose_receipt import CoseReceipt, Proof, mint_receipt, verify_receipt
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.wire import cose
+from verifiable.wire.encoding import Tagged, encode
+from verifiable.wire.keys import PrivateKey
 
 LOG = PrivateKey("log.example", bytes(32))
 OTHER = PrivateKey("other.example", bytes(31) + b"\1")

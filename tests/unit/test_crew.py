@@ -12,14 +12,14 @@ import pytest
 
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TRUST, Recording, ask, made_up
+from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import EngineError, PolicyError, VerificationError
-from verifiable.evidence import TurnEvidence
-from verifiable.logits import Entries
-from verifiable.request import COMPLETION, Request
-from verifiable.verdict import Status, Verdict
-from verifier.client import Client
-from verifier.crew import Member, audit_all, check_cores, prompt_key
-from verifier.fetched import Auditor, Fetched
+from verifiable.request.request import COMPLETION, Request
+from verifiable.sampling.logits import Entries
+from verifiable.session.evidence import TurnEvidence
+from verifier.campaign.client import Client
+from verifier.campaign.crew import Member, audit_all, check_cores, prompt_key
+from verifier.campaign.fetched import Auditor, Fetched
 
 
 @dataclass

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from engine.cache.prefix import Kept, choose, common
 from engine.drafting.choice import Drafting
 from engine.drafting.map import MAX_MAPS, MapDrafter, Maps
 from engine.drafting.ngram import NgramDrafter
 from engine.drafting.policy import Measured, Odds
+from engine.scheduling.prefix import Kept, choose, common
 from verifiable.errors import PolicyError
 
 

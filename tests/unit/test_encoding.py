@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
-from verifiable import encoding
-from verifiable.encoding import Encodable, Limits, Tagged, decode, encode
 from verifiable.errors import MalformedError
+from verifiable.wire import encoding
+from verifiable.wire.encoding import Encodable, Limits, Tagged, decode, encode
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from verifiable.errors import PolicyError
-from verifier.eprocess import Bets, EProcess, needed, power, run, student4
-from verifier.statistics import Score
+from verifier.tolerant.eprocess import Bets, EProcess, needed, power, run, student4
+from verifier.tolerant.statistics import Score
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 

@@ -11,15 +11,15 @@ import pytest
 
 import verifiable
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, identity, manifest, recording, runtime
-from verifiable import encoding
+from verifiable.checking.verdict import INCONCLUSIVE_CODES, Status, from_error
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifiable.evidence import Evidence, Kind, PackedTokens
-from verifiable.head import Head, verify_head
-from verifiable.manifest import Manifest, ModelFile, verify_manifest
-from verifiable.receipt import Receipt
-from verifiable.records import Source
-from verifiable.sealed import seal, unseal
-from verifiable.verdict import INCONCLUSIVE_CODES, Status, from_error
+from verifiable.manifest.manifest import Manifest, ModelFile, verify_manifest
+from verifiable.session.evidence import Evidence, Kind, PackedTokens
+from verifiable.session.head import Head, verify_head
+from verifiable.session.receipt import Receipt
+from verifiable.session.records import Source
+from verifiable.session.sealed import seal, unseal
+from verifiable.wire import encoding
 
 
 def test_sealed_files_tell_damage() -> None:

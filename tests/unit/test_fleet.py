@@ -11,7 +11,7 @@ import pytest
 from tests.made_up_model import MadeUpModel
 from tests.sessions import TRUST, Recording, ask, made_up
 from verifiable.errors import MalformedError
-from verifier.fleet import Done, Job, LostError, carry_out, read_jobs, run_fleet
+from verifier.fleet.fleet import Done, Job, LostError, carry_out, read_jobs, run_fleet
 
 
 def session(folder: Path, number: int, tokens: int = 6) -> Path:

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, made_up, manifest, recording
-from verifiable import records
-from verifiable.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.checking.fraud import MERGE_DELAY, Fraud, Kind, narrowed
+from verifiable.checking.verdict import Status
 from verifiable.errors import MalformedError, VerifiableError, VerificationError
-from verifiable.evidence import Kind as EvidenceKind
-from verifiable.fraud import MERGE_DELAY, Fraud, Kind, narrowed
-from verifiable.head import Head
-from verifiable.keys import PrivateKey
-from verifiable.logits import Entries
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.sampling import choose
-from verifiable.verdict import Status
-from verifier import frauds
-from verifier.remember import Contradiction, Memory, check_growth, check_log
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import choose
+from verifiable.session import records
+from verifiable.session.evidence import Kind as EvidenceKind
+from verifiable.session.head import Head
+from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.wire.keys import PrivateKey
+from verifier.campaign.remember import Contradiction, Memory, check_growth, check_log
+from verifier.offline import frauds
 
 LOG = PrivateKey.generate("acme/log", b"l" * 32)
 

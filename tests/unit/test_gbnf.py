@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from verifiable.errors import PolicyError
-from verifiable.llama.gbnf import check
+from verifiable.llama.grammar.gbnf import check
 
 GOOD = (
     'root ::= "a"',

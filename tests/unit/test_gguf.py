@@ -11,8 +11,8 @@ import pytest
 
 from tests.gguf_files import Entry, File, Tensor, packed_string, small
 from verifiable.errors import EngineError, MalformedError
-from verifiable.llama.gguf import inspect
-from verifiable.llama.gguf_types import (
+from verifiable.llama.gguf.metadata import inspect
+from verifiable.llama.gguf.types import (
     ARRAY,
     BLOCKS,
     BOOL,

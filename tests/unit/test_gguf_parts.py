@@ -8,9 +8,9 @@ import pytest
 
 from tests.gguf_files import Entry, File, Tensor, packed_string, small
 from verifiable.errors import EngineError, MalformedError
-from verifiable.llama.gguf_parts import inspect_parts
-from verifiable.llama.gguf_types import I32, STRING, U16, U32
-from verifiable.llama.identity import identify
+from verifiable.llama.gguf.identity import identify
+from verifiable.llama.gguf.parts import inspect_parts
+from verifiable.llama.gguf.types import I32, STRING, U16, U32
 
 
 def split(folder, count=3):

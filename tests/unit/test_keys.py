@@ -6,7 +6,7 @@ import cbor2
 import pytest
 
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.keys import PrivateKey, PublicKey, join_vkey
+from verifiable.wire.keys import PrivateKey, PublicKey, join_vkey
 
 # RFC 8032 §7.1, test 1.
 SEED = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")

@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from engine.api import serving
-from engine.api.limits import Rate, RateLimit, TooManyRequestsError
-from engine.auditors import Auditors
+from engine.keys.auditors import Auditors
 from engine.log.checkpoint_file import CheckpointFile
 from engine.log.errors import DamagedLogError
 from engine.log.frontier import Frontier, grown
@@ -22,11 +20,13 @@ from engine.log.rederive import rederive
 from engine.log.tree import LogTree
 from engine.log.witnesses import Witness, Witnesses
 from engine.store import LogStore
-from verifiable.cosignature import witness_key
+from engine.web import serving
+from engine.web.limits import Rate, RateLimit, TooManyRequestsError
 from verifiable.errors import MalformedError, PolicyError, StoreError
-from verifiable.keys import PrivateKey
-from verifiable.merkle import Tree, leaf_hash, verify_consistency, verify_inclusion
-from verifiable.tiles import Tile, build_tile, tile_of, tiles_for
+from verifiable.tlog.cosignature import witness_key
+from verifiable.tlog.merkle import Tree, leaf_hash, verify_consistency, verify_inclusion
+from verifiable.tlog.tiles import Tile, build_tile, tile_of, tiles_for
+from verifiable.wire.keys import PrivateKey
 
 
 class MemoryTiles:

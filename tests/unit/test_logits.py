@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from verifiable.errors import EngineError, MalformedError
-from verifiable.logits import MAX_K, Entries, TopK
+from verifiable.sampling.logits import MAX_K, Entries, TopK
 
 
 def by_sorting(row: np.ndarray, k: int) -> list[tuple[int, float]]:

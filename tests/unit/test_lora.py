@@ -14,10 +14,8 @@ from fixtures.adapters import write_lora
 from fixtures.small_models import Shape, write_llama
 from tests.gguf_files import Entry, File, Tensor, read
 from verifiable.errors import EngineError, MalformedError, PolicyError
-from verifiable.llama.gguf import inspect, inspect_adapter
-from verifiable.llama.gguf_types import ARRAY, F32, STRING, U32
-from verifiable.llama.identity import identify
-from verifiable.llama.lora import (
+from verifiable.llama.gguf.identity import identify
+from verifiable.llama.gguf.lora import (
     Adapter,
     adapters_from_cbor,
     adapters_to_cbor,
@@ -25,6 +23,8 @@ from verifiable.llama.lora import (
     parse_adapter,
     parse_adapters,
 )
+from verifiable.llama.gguf.metadata import inspect, inspect_adapter
+from verifiable.llama.gguf.types import ARRAY, F32, STRING, U32
 
 
 @pytest.fixture(scope="module")

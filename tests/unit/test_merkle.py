@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.merkle import (
+from verifiable.tlog.merkle import (
     EMPTY_ROOT,
     Tree,
     leaf_hash,

@@ -6,21 +6,14 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import mldsa
 
-from verifiable import witness
-from verifiable.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
-from verifiable.cosignature import (
-    ML_DSA_44,
-    Cosignature,
-    CosignerKey,
-    cosign,
-    subtree_message,
-    witness_key,
-)
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.keys import PrivateKey, PublicKey
-from verifiable.merkle import EMPTY_ROOT, Tree, leaf_hash
-from verifiable.note import Ed25519Verifier, Note, Signature, open_note, sign_note, sign_text
-from verifiable.tlog_proof import TlogProof
+from verifiable.tlog import witness
+from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
+from verifiable.tlog.cosignature import ML_DSA_44, Cosignature, CosignerKey, cosign, subtree_message, witness_key
+from verifiable.tlog.merkle import EMPTY_ROOT, Tree, leaf_hash
+from verifiable.tlog.note import Ed25519Verifier, Note, Signature, open_note, sign_note, sign_text
+from verifiable.tlog.proof import TlogProof
+from verifiable.wire.keys import PrivateKey, PublicKey
 
 LOG = PrivateKey("log.example", bytes(32))
 OTHER = PrivateKey("other.example", bytes(31) + b"\1")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from verifiable import encoding
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.opening import MAX_LEAF_BYTES, Opening
+from verifiable.session.opening import MAX_LEAF_BYTES, Opening
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.wire import encoding
 
 LEAVES = [f"leaf {index}".encode() for index in range(21)]
 TREE = Tree.from_leaves(leaf_hash(leaf) for leaf in LEAVES)

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from engine.cache.places import gaps, moves
+from engine.scheduling.places import gaps, moves
 
 
 @pytest.mark.parametrize("places", [1, 2, 5, 8])

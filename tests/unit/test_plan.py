@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from verifiable.challenge import draw_sessions
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifier.beacon import DEFAULT, QUICKNET, FileBeacon, Round, check_round
-from verifier.plan import Clocked, caught, parse_time, plan, sessions_for
+from verifiable.session.challenge import draw_sessions
+from verifier.campaign.beacon import DEFAULT, QUICKNET, FileBeacon, Round, check_round
+from verifier.campaign.plan import Clocked, caught, parse_time, plan, sessions_for
 
 QUICK: dict[str, Any] = {
     "round": 1000,
@@ -158,7 +158,7 @@ def test_the_seed_is_bound_to_network_round_and_provider():
 def test_signatures_of_both_schemes_are_checked():
     if find_spec("py_ecc") is None:
         pytest.skip("the extra `beacon` is not installed")
-    from verifier.bls import verify_round
+    from verifier.campaign.bls import verify_round
 
     limit = sys.getrecursionlimit()
     verify_round(parse(QUICK), QUICKNET)

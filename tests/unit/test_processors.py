@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from verifiable.errors import EngineError, MalformedError, PolicyError
-from verifiable.logits import Ids
-from verifiable.processors import Mask, Processor, needs_vocabulary, visible
-from verifiable.sampling import SamplingParams
+from verifiable.sampling.logits import Ids
+from verifiable.sampling.processors import Mask, Processor, needs_vocabulary, visible
+from verifiable.sampling.sampler import SamplingParams
 
 
 def params(**changes: object) -> SamplingParams:

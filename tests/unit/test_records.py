@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.sessions import made_up
-from verifiable import encoding, records
 from verifiable.errors import MalformedError
-from verifiable.records import Close, End, Finish, Leaf, NonceSource, Open, Source, Token, Turn
-from verifiable.sampling import SamplingParams
+from verifiable.sampling.sampler import SamplingParams
+from verifiable.session import records
+from verifiable.session.records import Close, End, Finish, Leaf, NonceSource, Open, Source, Token, Turn
+from verifiable.wire import encoding
 
 HEAD: tuple[bytes, int, bytes] = (b"s" * 16, 5, b"t" * 16)
 PARAMS = SamplingParams(0.7, 40, 0.9, 0.05, 100)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.records import NonceSource
-from verifiable.request import CHAT, COMPLETION, Request, parse_body, parse_canonical
-from verifiable.sampling import SamplingDefaults
+from verifiable.request.request import CHAT, COMPLETION, Request, parse_body, parse_canonical
+from verifiable.sampling.sampler import SamplingDefaults
+from verifiable.session.records import NonceSource
 
 MESSAGES = [{"role": "user", "content": "Why?"}]
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiable import encoding
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.llama import options
 from verifiable.llama.settings import RuntimeSettings, as_dict
-from verifiable.rope import MODELS_OWN, SCALINGS, Rope
+from verifiable.manifest.rope import MODELS_OWN, SCALINGS, Rope
+from verifiable.wire import encoding
 
 ROPES = st.builds(
     Rope,

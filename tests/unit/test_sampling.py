@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from tests.sessions import made_up
-from verifiable import encoding
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.logits import Entries
-from verifiable.sampling import (
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import (
     SamplingDefaults,
     SamplingParams,
     acceptable,
@@ -22,6 +21,7 @@ from verifiable.sampling import (
     sampling_key,
     survivors,
 )
+from verifiable.wire import encoding
 
 PARAMS = SamplingParams(1.0, 40, 1.0, 0.0, 10)
 KEY = sampling_key(b"nonce", b"d" * 32, 0)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from verifiable.errors import PolicyError
-from verifiable.llama.sampling_metadata import PREFIX, defaults
-from verifiable.sampling import SamplingDefaults
+from verifiable.llama.gguf.sampling_metadata import PREFIX, defaults
+from verifiable.sampling.sampler import SamplingDefaults
 
 ALL = {"temp": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "penalty_repeat": 1.1, "penalty_last_n": 32}
 

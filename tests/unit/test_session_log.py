@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.sessions import Recording, ask, made_up, recording
-from verifiable import records
 from verifiable.errors import EngineError, VerificationError
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.records import Close, End, Finish, Leaf, Open, Source, Token, Turn
-from verifiable.session import SessionLog, check_marks, check_structure, check_tokens
+from verifiable.session import records
+from verifiable.session.log import SessionLog, check_marks, check_structure, check_tokens
+from verifiable.session.records import Close, End, Finish, Leaf, Open, Source, Token, Turn
+from verifiable.tlog.merkle import Tree, leaf_hash
 
 
 def landmarks(made: Recording) -> dict[int, Leaf]:

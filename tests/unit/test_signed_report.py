@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifiable import encoding
+from verifiable.checking.verdict import Status, Verdict
 from verifiable.cli import main as command
-from verifiable.cose import sign1
 from verifiable.errors import MalformedError, StoreError, VerifiableError, VerificationError
-from verifiable.keys import PrivateKey
-from verifiable.sealed import seal, unseal
-from verifiable.verdict import Status, Verdict
-from verifier.outcome import Draw, Outcome
-from verifier.signed_report import MAX_BYTES, TYPE, sign_report, signing_key, verify_report
+from verifiable.session.sealed import seal, unseal
+from verifiable.wire import encoding
+from verifiable.wire.cose import sign1
+from verifiable.wire.keys import PrivateKey
+from verifier.campaign.outcome import Draw, Outcome
+from verifier.report.signed import MAX_BYTES, TYPE, sign_report, signing_key, verify_report
 
 KEY = PrivateKey.generate("auditor", b"a" * 32)
 TIME = 1_800_000_000_000

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from verifiable.verdict import INCONCLUSIVE_CODES
-from verifier.meaning import MEANINGS
+from verifiable.checking.verdict import INCONCLUSIVE_CODES
+from verifier.report.meaning import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "spec" / "reason-codes.md"
 CODE = re.compile(r"[a-z]+(?:-[a-z]+)*")
-COMPUTED = {"verifiable/merkle.py": {"bad-inclusion-proof", "bad-consistency-proof"}}
+COMPUTED = {"verifiable/tlog/merkle.py": {"bad-inclusion-proof", "bad-consistency-proof"}}
 """Codes that a file puts together from parts."""
 STATUSES = {"failed", "inconclusive", "refused"}
 
@@ -80,7 +80,7 @@ def emitted() -> dict[str, set[str]]:
         for code in codes:
             found.setdefault(code, set()).add(name)
     for code in INCONCLUSIVE_CODES:
-        found.setdefault(code, set()).add("verifiable/verdict.py")
+        found.setdefault(code, set()).add("verifiable/checking/verdict.py")
     return found
 
 

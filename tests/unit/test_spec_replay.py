@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from spec.generate.world import MANIFEST, PROVIDER, Story, asked, tokens_digest
-from verifiable.checks import check_evidence
-from verifiable.evidence import Evidence, Kind
-from verifiable.verdict import Status, Verdict
-from verifier.offline import verify_with_evidence
-from verifier.replay import replay_records, replayable
+from verifiable.checking.checks import check_evidence
+from verifiable.checking.verdict import Status, Verdict
+from verifiable.session.evidence import Evidence, Kind
+from verifier.offline.offline import verify_with_evidence
+from verifier.offline.replay import replay_records, replayable
 
 TRUST = [PROVIDER.public]
 PENALTY: dict[str, Any] = {"repeat_penalty": 1.5}

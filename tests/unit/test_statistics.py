@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from verifiable.logits import Entries
-from verifier.statistics import FARTHEST, Distances, distance, measure, score
+from verifiable.sampling.logits import Entries
+from verifier.tolerant.statistics import FARTHEST, Distances, distance, measure, score
 
 
 def entries(pairs: dict[int, float]) -> Entries:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from verifiable.errors import VerificationError
-from verifiable.merkle import EMPTY_ROOT, leaf_hash, node_hash
-from verifiable.subtree import verify_subtree_consistency, verify_subtree_inclusion
+from verifiable.tlog.merkle import EMPTY_ROOT, leaf_hash, node_hash
+from verifiable.tlog.subtree import verify_subtree_consistency, verify_subtree_inclusion
 
 A, B, C, D = (leaf_hash(text) for text in (b"a", b"b", b"c", b"d"))
 AB, CD = node_hash(A, B), node_hash(C, D)

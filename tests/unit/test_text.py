@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from verifiable.text import TextStream, deliver
+from verifiable.session.text import TextStream, deliver
 
 
 def feed(pieces: list[bytes], *stops: str) -> tuple[list[str], bool, bytes]:

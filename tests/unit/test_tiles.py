@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from verifiable import tiles
 from verifiable.errors import MalformedError
-from verifiable.merkle import Tree, leaf_hash
-from verifiable.tiles import ENTRIES, Tile
+from verifiable.tlog import tiles
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.tiles import ENTRIES, Tile
 
 
 @pytest.mark.parametrize(

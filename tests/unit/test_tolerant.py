@@ -15,19 +15,19 @@ import pytest
 
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TRUST, K, Recording, Row, ask, made_up, manifest, runtime
-from verifiable.challenge import place_window, window_lot
+from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.evidence import Kind
-from verifiable.logits import Entries
-from verifiable.manifest import Runtime
-from verifiable.sampling import SamplingParams, choose
-from verifiable.verdict import Status, Verdict
-from verifier.calibrate import honest_classes, known_deviations, powers, replay_settings
-from verifier.calibration import Calibration, Sample, settings_of
-from verifier.reexecute import Probed
-from verifier.session import audit
-from verifier.statistics import Distances, measure
-from verifier.tolerant import choose_length, decide, measured, settle
+from verifiable.manifest.manifest import Runtime
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import SamplingParams, choose
+from verifiable.session.challenge import place_window, window_lot
+from verifiable.session.evidence import Kind
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Probed
+from verifier.tolerant.calibrate import honest_classes, known_deviations, powers, replay_settings
+from verifier.tolerant.calibration import Calibration, Sample, settings_of
+from verifier.tolerant.statistics import Distances, measure
+from verifier.tolerant.tolerant import choose_length, decide, measured, settle
 
 ROUNDING = 0.05
 TOKENS = 16
@@ -214,7 +214,7 @@ def test_a_provider_that_cheats_after_the_tokens_that_are_compared_first_is_caug
     assert decision.path.crossed is not None
     assert "distribution-differs" in {verdict.code for verdict in verdicts}
     # Were it known beforehand that the first tokens count, it would pass.
-    monkeypatch.setattr("verifier.session.window_lot", lambda seed, session: 0)
+    monkeypatch.setattr("verifier.auditing.session.window_lot", lambda seed, session: 0)
     verdicts, decision = settle(calibration, [check(made, calibration, seed=b"s" * 32) for made in sessions])
     assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
 
@@ -371,7 +371,7 @@ def test_replays_compute_the_same_function_and_classes_are_none_of_them():
 
 
 def test_a_calibration_needs_conversations(tmp_path: Path):
-    from verifier.calibrate import calibrate
+    from verifier.tolerant.calibrate import calibrate
 
     with pytest.raises(PolicyError, match="too few"):
         calibrate(tmp_path / "no.gguf", runtime(), conversations=11)
@@ -380,8 +380,8 @@ def test_a_calibration_needs_conversations(tmp_path: Path):
 
 
 def test_the_report_shows_path_distribution_and_what_cannot_be_told(calibration):
-    from verifier.outcome import Outcome
-    from verifier.report import render
+    from verifier.campaign.outcome import Outcome
+    from verifier.report.report import render
 
     for deviation, words in ((0.0, "Comparison within rounding"), (0.5, "distribution-differs")):
         verdicts, decision = settle(calibration, several(8, rounded("provider", deviation=deviation), calibration))

@@ -11,17 +11,17 @@ import pytest
 
 from tests.made_up_model import PROMPT
 from tests.sessions import PROVIDER, SESSION, TRUST, Recording, ask, made_up
+from verifiable.checking.verdict import Status
 from verifiable.cli import main
 from verifiable.errors import MalformedError
-from verifiable.evidence import Evidence, Kind
-from verifiable.keys import PrivateKey
-from verifiable.logits import Entries
-from verifiable.receipt import Receipt
-from verifiable.sampling import SamplingParams, choose
-from verifiable.verdict import Status
-from verifier import files, run
-from verifier.cli import parse_seed
-from verifier.offline import as_committed, verify_with_evidence
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import SamplingParams, choose
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.receipt import Receipt
+from verifiable.wire.keys import PrivateKey
+from verifier.commands import files, run
+from verifier.commands.audit import parse_seed
+from verifier.offline.offline import as_committed, verify_with_evidence
 
 
 @pytest.fixture(scope="module")

@@ -15,17 +15,18 @@ import pytest
 
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TRUST, Recording, ask, identity, made_up, manifest
+from verifiable.checking.verdict import INCONCLUSIVE_CODES, Status, Verdict
 from verifiable.errors import EngineError, MalformedError
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.logits import Entries
-from verifiable.manifest import ModelFile
-from verifiable.verdict import INCONCLUSIVE_CODES, Status, Verdict
-from verifier import pipe, report, show
-from verifier.fault import Fault
-from verifier.meaning import MEANINGS, meaning
-from verifier.memory import check_memory, context_bytes
-from verifier.outcome import Draw, Outcome
-from verifier.session import audit
+from verifiable.manifest.manifest import ModelFile
+from verifiable.sampling.logits import Entries
+from verifier.auditing.session import audit
+from verifier.campaign.outcome import Draw, Outcome
+from verifier.model import pipe
+from verifier.model.memory import check_memory, context_bytes
+from verifier.offline.fault import Fault
+from verifier.report import report, show
+from verifier.report.meaning import MEANINGS, meaning
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[2J\x00\u202e<img src=x onerror=y>"
 VOID = {"meta", "img", "br", "input", "link"}
@@ -67,7 +68,7 @@ class Page(HTMLParser):
 def verdict(row: Any = made_up, session: int = 7, tokens: int = 12, full: bool = True, **body: Any) -> Verdict:
     made = Recording(session=bytes([session]) * 16)
     made.turn(ask(max_tokens=tokens, **body), PROMPT, row)
-    from verifiable.evidence import Kind
+    from verifiable.session.evidence import Kind
 
     data = made.evidence(Kind.FULL).encode()
     return audit(made.evidence(), MadeUpModel(), TRUST, fetch_full=(lambda turn: data) if full else None)

@@ -12,16 +12,16 @@ import pytest
 
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import END_TOKEN, SESSION, TRUST, K, Recording, ask, identity, made_up, manifest, runtime
+from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import EngineError, PolicyError, VerificationError
-from verifiable.evidence import Evidence, Kind
-from verifiable.keys import PrivateKey
-from verifiable.logits import Entries
-from verifiable.manifest import LOG_PROBABILITIES
-from verifiable.records import Finish
-from verifiable.sampling import SamplingParams, choose
-from verifiable.verdict import Status, Verdict
-from verifier.reexecute import Probed
-from verifier.session import audit
+from verifiable.manifest.manifest import LOG_PROBABILITIES
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import SamplingParams, choose
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.records import Finish
+from verifiable.wire.keys import PrivateKey
+from verifier.auditing.session import audit
+from verifier.model.reexecute import Probed
 
 
 def recorded(tokens: int = 12, *, row: Any = made_up, body: dict[str, Any] | None = None, **how: Any) -> Recording:

@@ -21,7 +21,7 @@ from verifiable.llama.model import Model
 from verifiable.llama.pairs import Filler, Pairs, same_again
 from verifiable.llama.settings import KV_TYPES, RuntimeSettings
 from verifiable.llama.trace import Trace
-from verifiable.rope import MODELS_OWN, SCALINGS
+from verifiable.manifest.rope import MODELS_OWN, SCALINGS
 
 __all__ = ["AbortedError", "Batch", "Context", "LogitRows", "NoRoomError", "RollbackError"]
 

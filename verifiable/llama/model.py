@@ -16,8 +16,8 @@ from typing import Any, Final
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import library
 from verifiable.llama.devices import device_list
-from verifiable.llama.gguf_parts import inspect_parts
-from verifiable.llama.lora import Adapter, inspect_adapters
+from verifiable.llama.gguf.lora import Adapter, inspect_adapters
+from verifiable.llama.gguf.parts import inspect_parts
 
 Progress = Callable[[int, int], None]
 """Called with what is done and the total, in the same unit, both counting up."""

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from verifiable.llama.settings import NO_DEVICE
-from verifiable.rope import SCALINGS, Rope
+from verifiable.manifest.rope import SCALINGS, Rope
 
 Lora = Annotated[
     list[str] | None, typer.Option("--lora", help="FILE[:SCALE]: a LoRA adapter on top of the model; may be repeated.")

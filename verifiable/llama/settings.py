@@ -3,7 +3,7 @@
 Whether the logits of a position depend on how the batch was cut, on the number of threads or on other sequences is
 decided by `type_k`, `type_v`, `kv_unified`, `repack` and `tiled` (and by the build). `INVARIANT` is the set with
 which they do not, on the kinds of model it was measured with; `STOCK` is what llama.cpp does by default, with which
-they do. Neither is to be believed without `verifiable.llama.probe`, which decides.
+they do. Neither is to be believed without `verifiable.llama.probe.probe`, which decides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from verifiable.errors import PolicyError
-from verifiable.rope import MODELS_OWN, Rope
+from verifiable.manifest.rope import MODELS_OWN, Rope
 
 KV_TYPES: Final[Mapping[str, int]] = MappingProxyType(
     {

@@ -1,1 +1,0 @@
-"""What stays in a slot after its turn, and which request may go on from it."""

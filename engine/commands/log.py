@@ -1,0 +1,103 @@
+"""`verifiable log fsck` and `verifiable log export`: for the operator, on a provider that is not running."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from engine.ledger import LedgerSettings, checkpoint_path
+from engine.log import export as exports
+from engine.log.checkpoint_file import CheckpointFile
+from engine.log.fsck import Report
+from engine.log.fsck import fsck as check
+from engine.store import Store, sqlite
+from verifiable.errors import StoreError, VerifiableError
+from verifiable.wire.keys import PublicKey
+
+_Data = Annotated[Path, typer.Option(help="The provider's data folder.")]
+_Url = Annotated[str | None, typer.Option("--store", help="URL of the PostgreSQL database, if the provider has one.")]
+_Place = Annotated[
+    Path | None, typer.Option(help="Folder of the published checkpoint, if it is not in the data folder.")
+]
+
+
+def fsck(
+    data: _Data,
+    store: _Url = None,
+    checkpoint: _Place = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Derive everything again from the stored bytes, and say exactly what is damaged."""
+    settings = LedgerSettings(store=store, checkpoint=checkpoint)
+    report = Report()
+    try:
+        opened = _open(data, store)
+    except StoreError as error:
+        if "in use" in error.what:
+            raise
+        report.damaged("the database", error)
+    else:
+        try:
+            keys = [_key(data / "keys" / f"{role}.pub") for role in ("provider", "log")]
+            place = CheckpointFile(checkpoint_path(data, settings))
+            report = check(opened, keys[0], keys[1], place, data / "keys" / "log.unused")
+        finally:
+            opened.close()
+    if as_json:
+        findings = [{"where": found.where, "what": found.what} for found in report.findings]
+        print(json.dumps({"clean": report.clean, "findings": findings, "notes": report.notes, "counts": report.counts}))
+    else:
+        _show(report)
+    return 0 if report.clean else 1
+
+
+def export(
+    data: _Data,
+    out: Annotated[Path, typer.Option(help="Folder to write; what is there already is compared, not replaced.")],
+    store: _Url = None,
+    checkpoint: _Place = None,
+) -> None:
+    """Write the published log as static files that any web server can serve (C2SP tlog-tiles)."""
+    settings = LedgerSettings(store=store, checkpoint=checkpoint)
+    opened = _open(data, store)
+    try:
+        key = _key(data / "keys" / "log.pub")
+        count, size = exports.export(opened, key, CheckpointFile(checkpoint_path(data, settings)), out)
+    finally:
+        opened.close()
+    print(f"{out}: checkpoint of size {size}, {count} new files")
+
+
+def _open(data: Path, url: str | None) -> Store:
+    if url is not None:
+        from engine.store import postgres  # its driver is an extra of its own
+
+        return postgres.open_store(url)
+    if not (data / sqlite.FILE).exists():
+        raise StoreError(f"there is no store in {data}", expected=sqlite.FILE)
+    return sqlite.open_store(data)
+
+
+def _key(path: Path) -> PublicKey:
+    try:
+        return PublicKey.parse(path.read_text("utf-8").strip())
+    except (OSError, UnicodeError, VerifiableError) as error:
+        raise StoreError(f"the public key {path} can't be read", found=str(error)) from error
+
+
+def _show(report: Report) -> None:
+    for found in report.findings:
+        print(f"DAMAGED  {found.where}: {found.what}")
+    for note in report.notes[:20]:
+        print(f"note     {note}")
+    if len(report.notes) > 20:
+        print(f"note     … and {len(report.notes) - 20} more")
+    counted = ", ".join(f"{count:,} {name}" for name, count in report.counts.items()) or "nothing could be read"
+    if report.clean:
+        print(f"CLEAN: every signature, hash and root follows from the stored bytes ({counted}).")
+    else:
+        print(f"{len(report.findings)} damaged{os.linesep}Looked at: {counted}. Nothing was changed.")

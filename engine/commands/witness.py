@@ -1,0 +1,57 @@
+"""`verifiable witness`: run a witness for one log or more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvicorn
+
+from engine.witness.witness import Witness, make_app
+from verifiable.errors import PolicyError, StoreError
+from verifiable.wire.key_file import read_or_make_key
+from verifiable.wire.keys import PublicKey
+
+
+def witness(
+    data: Annotated[Path, typer.Option(help="Folder for the witness's key and memory; made when missing.")],
+    log: Annotated[list[str], typer.Option(help="A log's verifier key, or a file with it; may be repeated.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8100,
+    name: Annotated[str, typer.Option(help="The witness's name in its key, when the key is made.")] = "witness",
+) -> None:
+    """Cosign the checkpoints of logs, each only if it extends the last one (c2sp.org/tlog-witness)."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"the folder {data} can't be made", found=str(error)) from error
+    key, _ = read_or_make_key(data / "witness.key", name)
+    found = Witness(key, [read_key(text) for text in log], data / "seen")
+    server = _Server(uvicorn.Config(make_app(found), host=host, port=port, log_level="warning", access_log=False))
+    server.vkey = found.vkey
+    server.run()
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens, and its key, once it does."""
+
+    vkey = ""
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup()
+        for server in getattr(self, "servers", ()):
+            for socket in server.sockets:
+                address, port = socket.getsockname()[:2]
+                print(f"{self.vkey} http://{address}:{port}", flush=True)
+
+
+def read_key(text: str) -> PublicKey:
+    """A verifier key, given as it is or as the name of a file with it."""
+    path = Path(text)
+    if "+" not in text or path.is_file():
+        try:
+            text = path.read_text("utf-8").strip()
+        except (OSError, UnicodeError) as error:
+            raise PolicyError("a log's key", expected="a verifier key or a file with one", found=str(error)) from error
+    return PublicKey.parse(text)

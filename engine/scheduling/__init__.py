@@ -1,0 +1,1 @@
+"""Batching: one thread, one context, slots, and what runs in them."""

@@ -1,0 +1,172 @@
+"""Which sessions exist, who may continue one, and one turn at a time in each."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from engine.sessions.recorder import Clock, SessionRecorder
+from engine.store import SessionRow, Store
+from verifiable.errors import EngineError, PolicyError
+from verifiable.request.request import Request
+from verifiable.session import records
+from verifiable.session.log import SessionLog
+from verifiable.session.receipt import CAPABILITY_BYTES
+from verifiable.wire.keys import PrivateKey
+
+_KEPT = 256
+"""Open sessions whose log is kept in memory; older ones are rebuilt from the store when they are continued."""
+
+
+class UnknownSessionError(PolicyError):
+    """No such session, or not for this caller: both answer alike."""
+
+
+class BusySessionError(PolicyError):
+    """The session can't take this turn now (or any more)."""
+
+
+@dataclass(slots=True)
+class _Live:
+    row: SessionRow
+    log: SessionLog
+    busy: bool = False
+
+
+class Sessions:
+    """Opens and continues sessions under one manifest. Safe to call from any thread."""
+
+    def __init__(self, store: Store, key: PrivateKey, manifest_digest: bytes, manifest: bytes, clock: Clock) -> None:
+        self._store = store
+        self._key = key
+        self._digest = manifest_digest
+        self._manifest = manifest
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._live: OrderedDict[bytes, _Live] = OrderedDict()
+
+    def recorder(self, request: Request, capability: bytes | None) -> SessionRecorder:
+        """The recorder for one more turn: of the session that the request names, or of a new one. Begin or abandon it.
+
+        Raises UnknownSessionError, or BusySessionError where the session is closed, interrupted or in a turn.
+        """
+        continued = request.session not in (None, "new")
+        with self._lock:
+            live = self._continue(bytes.fromhex(request.session or ""), capability) if continued else self._new()
+            live.busy = True
+        return SessionRecorder(
+            live.row,
+            live.log,
+            request,
+            keep_open=request.session is not None,
+            manifest=self._manifest,
+            key=self._key,
+            store=self._store,
+            clock=self._clock,
+            release=lambda: self._release(live),
+        )
+
+    def read(self, session: str, capability: bytes | None, auditor: bool) -> SessionRow:
+        """The session's row, for a caller who may read it. Raises UnknownSessionError."""
+        row = None
+        if len(session) == 2 * records.SESSION_ID_BYTES and all(digit in "0123456789abcdef" for digit in session):
+            row = self._store.session(bytes.fromhex(session))
+        return _allowed(row, capability, auditor)
+
+    def erase(self, session: str, capability: bytes | None) -> None:
+        """Erase a session's content for good, at the wish of whoever holds its capability.
+
+        Raises UnknownSessionError, or BusySessionError while a turn of it is being generated.
+        """
+        row = self.read(session, capability, auditor=False)
+        with self._lock:
+            live = self._live.get(row.session)
+            if live is not None and live.busy:
+                raise _busy("a turn of it is being generated", "Erase it when the answer is complete.")
+            self._live.pop(row.session, None)
+            self._store.flush()
+            if row.erased is None:
+                self._store.erase(row, self._clock())
+
+    def recover(self) -> int:
+        """Sign what a crash left behind: a head over every stored leaf, so that the break can be shown. Counts
+        sessions.
+        """
+        count = 0
+        for session in self._store.unsigned():
+            row = self._store.session(session)
+            leaves = [records.parse(leaf) for leaf in self._store.leaves(session)]
+            if row is None or not leaves:
+                continue
+            log = SessionLog.restore(row.secret, leaves)
+            self._store.add_head(session, log.size, log.head(max(self._clock(), row.opened)).sign(self._key))
+            count += 1
+        if count:
+            self._store.flush()
+        return count
+
+    def _new(self) -> _Live:
+        row = SessionRow(
+            os.urandom(records.SESSION_ID_BYTES),
+            os.urandom(records.SECRET_BYTES),
+            os.urandom(CAPABILITY_BYTES),
+            self._digest,
+            self._clock(),
+        )
+        return _Live(row, SessionLog(row.session, row.secret, row.manifest_digest))
+
+    def _continue(self, session: bytes, capability: bytes | None) -> _Live:
+        live = self._live.get(session)
+        row = _allowed(live.row if live else self._store.session(session), capability, auditor=False)
+        if live is None:
+            live = self._restore(row)
+        if live.busy:
+            raise _busy("another turn of it is being generated", "Send the turns of a session one after another.")
+        if live.log.closed:
+            raise _busy("it is closed", 'Open sessions with {"verifiable": {"session": "new"}} to continue them.')
+        self._live[session] = live  # from now on: a second turn at the same time must find it busy, not restore it too
+        return live
+
+    def _restore(self, row: SessionRow) -> _Live:
+        if row.erased is not None or row.dropped is not None:
+            raise _busy("its content is no longer kept", "Open a new session.")
+        if row.manifest_digest != self._digest:
+            raise _busy("it was opened under another manifest", "Open a new session.")
+        try:
+            log = SessionLog.resume(row.secret, [records.parse(leaf) for leaf in self._store.leaves(row.session)])
+        except EngineError as error:
+            raise _busy("it was interrupted in mid-turn", "Open a new session.") from error
+        return _Live(row, log)
+
+    def _release(self, live: _Live) -> None:
+        with self._lock:
+            live.busy = False
+            if live.log.closed or not live.log.size:  # over, or never begun
+                self._live.pop(live.row.session, None)
+                return
+            self._live[live.row.session] = live
+            self._live.move_to_end(live.row.session)
+            while len(self._live) > _KEPT:
+                oldest = next((key for key, value in self._live.items() if not value.busy), None)
+                if oldest is None:
+                    return
+                del self._live[oldest]
+
+
+def _allowed(row: SessionRow | None, capability: bytes | None, auditor: bool) -> SessionRow:
+    # The comparison is made for an unknown session too, so that the time taken tells nothing.
+    expected = row.capability if row else bytes(CAPABILITY_BYTES)
+    matches = hmac.compare_digest(expected, capability or b"")
+    if row is None or not (matches or auditor):
+        raise UnknownSessionError(
+            "no such session, or not readable with this capability",
+            hint="Send the capability of the session's receipt in X-Verifiable-Capability, or an auditor key.",
+        )
+    return row
+
+
+def _busy(why: str, hint: str) -> BusySessionError:
+    return BusySessionError("the session can't take this turn", found=why, hint=hint, parameter="verifiable.session")

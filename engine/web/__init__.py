@@ -1,0 +1,1 @@
+"""What every HTTP route shares: access, limits, errors, the request log."""

@@ -1,0 +1,63 @@
+"""Who may generate, and how much at once: API keys, and a limit of simultaneous requests for each."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+from collections import Counter
+from collections.abc import Sequence
+
+from fastapi import Request
+
+from engine.web.limits import TooManyRequestsError
+from verifiable.errors import PolicyError
+
+
+class UnauthorisedError(PolicyError):
+    """No API key, or a wrong one."""
+
+
+class Access:
+    """A FastAPI dependency: `request.state.principal` is then the caller's, a digest of the API key, or None where no
+    key is asked for. Proof routes have capabilities of their own; public ones need nothing.
+    """
+
+    def __init__(self, api_keys: Sequence[str], at_once: int | None = None) -> None:
+        self._keys = [key.encode() for key in api_keys]
+        self._at_once = at_once
+        self._lock = threading.Lock()
+        self._running: Counter[str] = Counter()
+
+    def __call__(self, request: Request) -> None:
+        request.state.principal = None
+        sent = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8", "replace")
+        # Every key is compared, so that the time taken tells nothing about which one came close.
+        matches = [hmac.compare_digest(sent, key) for key in self._keys]
+        if not self._keys:
+            return
+        if not any(matches):
+            raise UnauthorisedError("no such API key", hint="Send it as bearer token.")
+        request.state.principal = hashlib.sha256(b"principal\n" + sent).hexdigest()[:16]
+
+    def take(self, principal: str | None) -> None:
+        """Count one request of a principal. Raises TooManyRequestsError where it has as many as it may."""
+        if principal is None or self._at_once is None:
+            return
+        with self._lock:
+            if self._running[principal] >= self._at_once:
+                raise TooManyRequestsError(
+                    "too many requests with this API key at once",
+                    expected=f"at most {self._at_once}",
+                    hint="Wait until one of them is finished.",
+                )
+            self._running[principal] += 1
+
+    def free(self, principal: str | None) -> None:
+        """One request of a principal is over."""
+        if principal is None or self._at_once is None:
+            return
+        with self._lock:
+            self._running[principal] -= 1
+            if self._running[principal] <= 0:
+                del self._running[principal]

@@ -1,0 +1,40 @@
+"""What the routes that prove need of a provider. The engine is one; so is a ledger without a model."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from engine.keys.keyring import Keyring
+from engine.ledger import Ledger
+from engine.sessions.evidence import EvidenceReader
+from engine.sessions.sessions import Sessions
+from engine.store import Store
+from verifiable.manifest.manifest import Manifest
+
+
+class Provider(Protocol):
+    """Attributes, none of which a route changes."""
+
+    @property
+    def manifest(self) -> Manifest: ...
+
+    @property
+    def signed_manifest(self) -> bytes: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def sessions(self) -> Sessions: ...
+
+    @property
+    def evidence(self) -> EvidenceReader: ...
+
+    @property
+    def ledger(self) -> Ledger: ...
+
+    @property
+    def keys(self) -> Keyring: ...
+
+    @property
+    def model_name(self) -> str: ...

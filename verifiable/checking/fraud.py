@@ -1,0 +1,321 @@
+"""Fraud that proves itself: a file that anyone who has the provider's key can check, offline and without the model.
+
+Four kinds. Each holds only what the provider signed, and contradicts itself:
+
+- two heads of one session with one size and two roots;
+- two checkpoints of the provider's log with one size and two roots;
+- a token that does not follow from its own record, the committed parameters and the turn's key;
+- a head that the log lacks, although the log holds heads that were signed more than the merge delay later.
+
+What needs a forward pass (logits that differ) is no such proof: it is repeated with the evidence file and the model.
+Format: spec/protocol.md.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+
+from verifiable.errors import MalformedError, VerificationError
+from verifiable.manifest.manifest import Manifest, verify_manifest
+from verifiable.sampling.processors import visible
+from verifiable.sampling.sampler import acceptable, sampling_key
+from verifiable.session import records
+from verifiable.session.head import Head, verify_head
+from verifiable.session.opening import Opening
+from verifiable.session.records import Token, Turn
+from verifiable.session.sealed import seal, unseal
+from verifiable.tlog.checkpoint import open_checkpoint
+from verifiable.tlog.merkle import Tree, leaf_hash, node_hash, split
+from verifiable.wire import encoding
+from verifiable.wire.keys import PublicKey
+
+VERSION = 1
+MAX_BYTES = 64 << 20
+MAX_ENTRIES = 1 << 17
+MERGE_DELAY = 24 * 3600 * 1000
+"""Milliseconds within which a head must be in the provider's log, where nothing else was agreed: a day."""
+
+
+class Kind(enum.IntEnum):
+    """What a fraud file shows."""
+
+    TWO_HEADS = 1
+    TWO_CHECKPOINTS = 2
+    TOKEN = 3
+    MISSING = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """What a fraud file proves: a reason code, a sentence, what would have been honest, and what was signed."""
+
+    code: str
+    what: str
+    expected: str
+    found: str
+    provider: str
+    session: bytes | None = None
+    turn: int | None = None
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fraud:
+    """A fraud file. `manifests` are the signed manifests that name the keys; the other fields depend on the kind.
+
+    Args:
+        kind: what it shows.
+        manifests: one, or two where two heads were signed under two manifests.
+        signed: two heads; two checkpoints; one head (`TOKEN`); the missing head and a checkpoint (`MISSING`).
+        opening: the leaves of turn and token (`TOKEN`), else empty.
+        entries: every entry of the log, in order (`MISSING`), else empty.
+    """
+
+    kind: Kind
+    manifests: tuple[bytes, ...]
+    signed: tuple[bytes, ...]
+    opening: Opening = field(default_factory=lambda: Opening({}, ()))
+    entries: tuple[bytes, ...] = ()
+
+    def encode(self) -> bytes:
+        leaves, proof = self.opening.to_cbor()
+        return seal(
+            {
+                1: VERSION,
+                2: int(self.kind),
+                3: list(self.manifests),
+                4: list(self.signed),
+                5: leaves,
+                6: proof,
+                7: list(self.entries),
+            }
+        )
+
+    @classmethod
+    def parse(cls, data: bytes) -> Fraud:
+        """Read a file strictly; raises MalformedError. Proves nothing yet: see `verify`."""
+        fields = unseal(data, 7, "fraud file", MAX_BYTES)
+        if encoding.uint(fields[1], "fraud version") != VERSION:
+            raise MalformedError("fraud version", expected=str(VERSION), found=str(fields[1]))
+        number = encoding.uint(fields[2], "fraud kind", max(Kind))
+        if number < 1:
+            raise MalformedError("fraud kind", expected=f"1 to {int(max(Kind))}", found="0")
+        kind = Kind(number)
+        manifests = encoding.array(fields[3], None, "fraud manifests", maximum=2)
+        signed = encoding.array(fields[4], 1 if kind is Kind.TOKEN else 2, "signed statements")
+        entries = encoding.array(fields[7], None, "log entries", maximum=MAX_ENTRIES)
+        made = cls(
+            kind,
+            tuple(encoding.bytes_(item, "manifest", maximum=1 << 20) for item in manifests),
+            tuple(encoding.bytes_(item, "signed statement", maximum=1 << 20) for item in signed),
+            Opening.from_cbor(fields[5], fields[6]),
+            tuple(encoding.bytes_(item, "log entry", maximum=1 << 16) for item in entries),
+        )
+        wanted = (1, 2) if kind is Kind.TWO_HEADS else (1,)
+        if len(made.manifests) not in wanted:
+            raise MalformedError("fraud manifests", expected=" or ".join(map(str, wanted)), found=len(made.manifests))
+        if bool(made.opening.leaves or made.opening.proof) != (kind is Kind.TOKEN):
+            raise MalformedError("fraud file", expected="an opening exactly where a token is shown", found=kind.name)
+        if made.entries and kind is not Kind.MISSING:
+            raise MalformedError("fraud file", expected="log entries only with a missing head", found=kind.name)
+        return made
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Fraud:
+        """Read a file; raises OSError or MalformedError."""
+        with Path(path).open("rb") as file:
+            return cls.parse(file.read(MAX_BYTES + 1))
+
+    def verify(self, trust: Sequence[PublicKey], delay: int = MERGE_DELAY) -> Proven:
+        """What the file proves against the holder of a trusted key.
+
+        Args:
+            trust: provider keys that may have signed the manifest; never taken from the file.
+            delay: milliseconds within which a head had to be in the log.
+
+        Raises:
+            VerificationError: a signature does not hold, or (`nothing-checked`) the statements do not contradict each
+                other: then nothing is proven against anybody.
+            MalformedError: a part is not what it should be.
+        """
+        stated = [verify_manifest(item, trust) for item in self.manifests]
+        match self.kind:
+            case Kind.TWO_HEADS:
+                return self._two_heads(stated)
+            case Kind.TWO_CHECKPOINTS:
+                return self._two_checkpoints(stated[0])
+            case Kind.TOKEN:
+                return self._token(stated[0])
+            case Kind.MISSING:
+                return self._missing(stated[0], delay)
+
+    def _two_heads(self, stated: Sequence[Manifest]) -> Proven:
+        if len({item.provider for item in stated}) > 1:
+            raise _nothing("the two manifests are of two providers", "one provider", "two")
+        one, other = (
+            verify_head(data, item.session_keys) for data, item in zip(self.signed, _two(stated), strict=True)
+        )
+        if (one.session, one.size) != (other.session, other.size) or one.root == other.root:
+            raise _nothing(
+                "the two heads do not contradict each other",
+                "one session, one size and two roots",
+                f"sizes {one.size} and {other.size}, {'one root' if one.root == other.root else 'two roots'}",
+            )
+        return Proven(
+            "two-histories",
+            f"the provider signed two histories of one session at size {one.size}",
+            one.root.hex(),
+            other.root.hex(),
+            stated[0].provider,
+            one.session,
+        )
+
+    def _two_checkpoints(self, stated: Manifest) -> Proven:
+        log = _log(stated)
+        one, other = (open_checkpoint(data, log).checkpoint for data in self.signed)
+        if one.size != other.size or one.root == other.root:
+            raise _nothing(
+                "the two checkpoints do not contradict each other",
+                "one size and two roots",
+                f"sizes {one.size} and {other.size}",
+            )
+        return Proven(
+            "two-histories",
+            f"the provider's log signed two roots at size {one.size}",
+            one.root.hex(),
+            other.root.hex(),
+            stated.provider,
+        )
+
+    def _token(self, stated: Manifest) -> Proven:
+        head = verify_head(self.signed[0], stated.session_keys)
+        if head.manifest_digest != stated.digest():
+            raise VerificationError(
+                "the head was made under another manifest",
+                code="manifest-differs",
+                expected=stated.digest(),
+                found=head.manifest_digest,
+            )
+        self.opening.check(head.size, head.root)
+        leaves = [records.parse(data) for data in self.opening.leaves.values()]
+        if len(leaves) != 2:
+            raise MalformedError("fraud opening", expected="the leaves of a turn and a token", found=len(leaves))
+        turn, token = leaves
+        if not isinstance(turn, Turn) or not isinstance(token, Token) or turn.turn != token.turn:
+            raise MalformedError("fraud opening", expected="a turn and one of its tokens", found="other leaves")
+        if {turn.session, token.session} != {head.session}:
+            raise _nothing("the leaves are of another session", head.session.hex(), token.session.hex())
+        if turn.params.processed:  # the draw depends on tokens that are not shown
+            raise _nothing("the turn has processors", "a turn whose draws follow from single records", "processors")
+        key = sampling_key(turn.nonce, turn.request_digest, turn.turn)
+        seen = visible(token.entries, stated.model.suppressed)
+        allowed = acceptable(seen, turn.params, key, token.position) if len(seen.ids) else frozenset[int]()
+        if token.token in allowed:
+            raise _nothing("the token follows from its record", "another token", str(token.token))
+        return Proven(
+            "token-not-sampled",
+            "a token is not the one that its own record, the committed parameters and the nonce give",
+            "id " + " or ".join(map(str, sorted(allowed))),
+            f"id {token.token}",
+            stated.provider,
+            head.session,
+            turn.turn,
+            token.position,
+        )
+
+    def _missing(self, stated: Manifest, delay: int) -> Proven:
+        head = verify_head(self.signed[0], stated.session_keys)
+        checkpoint = open_checkpoint(self.signed[1], _log(stated)).checkpoint
+        found = Tree.from_leaves(map(leaf_hash, self.entries))
+        if found.size != checkpoint.size or found.root() != checkpoint.root:
+            raise _nothing("the entries are not the whole log", f"{checkpoint.size} entries", f"{found.size}")
+        latest = 0
+        for entry in self.entries:
+            logged = logged_head(entry, stated.session_keys)
+            if logged is None:
+                continue
+            if logged.session == head.session and logged.size >= head.size:
+                raise _nothing("the log has the head or a later one of its session", "none", f"size {logged.size}")
+            latest = max(latest, logged.time)
+        if latest < head.time + delay:
+            raise _nothing(
+                "the log may still have been about to take it in",
+                f"a head in the log that was signed after {head.time + delay}",
+                f"the latest was signed at {latest}",
+            )
+        return Proven(
+            code="missing-from-log",
+            what=f"a head of {head.size} leaves is missing from the log, which went on for {latest - head.time} ms",
+            expected=f"an entry within {delay} ms",
+            found=f"none among {checkpoint.size}",
+            provider=stated.provider,
+            session=head.session,
+        )
+
+
+def _two(stated: Sequence[Manifest]) -> Sequence[Manifest]:
+    return stated if len(stated) == 2 else [stated[0], stated[0]]
+
+
+def _log(stated: Manifest) -> PublicKey:
+    if stated.log is None:
+        raise VerificationError("the manifest names no log", code="log-differs", expected="a log key", found="none")
+    return stated.log
+
+
+def logged_head(entry: bytes, keys: Sequence[PublicKey]) -> Head | None:
+    """The head that a log's entry holds; None where it is no head that one of these session keys signed.
+
+    Such an entry is passed over, whatever it is: a provider must not be able to spoil the proof with one.
+    """
+    try:
+        return verify_head(entry, keys)
+    except (MalformedError, VerificationError):
+        return None
+
+
+def _nothing(what: str, expected: str, found: str) -> VerificationError:
+    return VerificationError(
+        what,
+        code="nothing-checked",
+        expected=expected,
+        found=found,
+        hint="The file proves nothing against the provider.",
+    )
+
+
+def token_fraud(manifest: bytes, head: bytes, opening: Opening, size: int, turn: int, token: int) -> Fraud:
+    """The file for leaf `token` of a log of `size` leaves, with the leaf `turn` that it belongs to.
+
+    `opening` shows both, and was checked; the file shows no others.
+    """
+    return Fraud(Kind.TOKEN, (manifest,), (head,), narrowed(opening, size, {turn, token}))
+
+
+def narrowed(opening: Opening, size: int, keep: Collection[int]) -> Opening:
+    """The same tree with only the leaves `keep` shown, all of which `opening` shows. Call only after `check`."""
+    known = {(low, high): value for low, high, value in opening.hidden(size)}
+    proof: list[bytes] = []
+
+    def value(low: int, high: int) -> bytes:
+        if (low, high) in known:
+            return known[low, high]
+        if high - low == 1:
+            return leaf_hash(opening.leaves[low])
+        middle = low + split(high - low)
+        return node_hash(value(low, middle), value(middle, high))
+
+    def walk(low: int, high: int) -> None:
+        if not any(low <= index < high for index in keep):
+            proof.append(value(low, high))
+        elif high - low > 1:
+            middle = low + split(high - low)
+            walk(low, middle)
+            walk(middle, high)
+
+    walk(0, size)
+    return Opening({index: opening.leaves[index] for index in sorted(keep)}, tuple(proof))

@@ -1,0 +1,1 @@
+"""Conversations, tools and templates to a model's token ids."""

@@ -1,0 +1,1 @@
+"""What constrains an answer: GBNF, JSON schemas and patterns."""

@@ -1,0 +1,145 @@
+"""Results of the numerics probe on disk, so that a server does not measure again what cannot have changed.
+
+One JSON file for each combination of everything that the result depends on. What is read back is checked field by
+field; anything unexpected counts as not there, and is written anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import platform
+import tempfile
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from verifiable.llama import library
+from verifiable.llama.probe.result import ProbeResult, ScheduleResult
+from verifiable.llama.settings import RuntimeSettings, as_dict
+from verifiable.manifest.manifest import ModelIdentity
+
+_T = TypeVar("_T")
+
+FORMAT: Final = 2
+"""To be raised with every change of what is kept, and of what the probe computes."""
+_MAX_SIZE: Final = 65_536
+
+
+def key(identity: ModelIdentity, settings: RuntimeSettings, seed: bytes) -> dict[str, Any]:
+    """Everything that a result depends on, as plain values."""
+    runtime = as_dict(settings)
+    del runtime["n_ctx"], runtime["n_seq_max"]
+    return {
+        "format": FORMAT,
+        "probe": seed.decode("ascii"),
+        "files": [[file.sha256.hex(), file.size] for file in identity.files],
+        "adapters": [[file.sha256.hex(), file.size, file.scale] for file in identity.adapters],
+        "build": list(library.build_info()),
+        "libraries": library.digest().hex(),
+        # Functions such as expf() come from the C library, which picks them by processor.
+        "machine": [platform.machine(), _processor(), *platform.libc_ver()],
+        "settings": runtime,
+    }
+
+
+def load(folder: str | PathLike[str], wanted: dict[str, Any]) -> ProbeResult | None:
+    """The kept result for *wanted*; None when there is none, or none that can be trusted."""
+    try:
+        with open(path_of(folder, wanted), "rb") as file:
+            data = file.read(_MAX_SIZE + 1)
+        if len(data) > _MAX_SIZE:
+            return None
+        kept = json.loads(data)
+        return _result(kept["result"]) if kept["key"] == wanted else None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def save(folder: str | PathLike[str], wanted: dict[str, Any], result: ProbeResult) -> None:
+    """Keep *result*. A reader sees the old file or the new one, never a part. Failing to write is no error."""
+    kept = {
+        "key": wanted,
+        "result": {
+            "invariant": result.invariant,
+            "fingerprint": result.fingerprint.hex(),
+            "schedules": [_plain(each) for each in result.schedules],
+            "build": list(result.build),
+            "seconds": result.seconds,
+        },
+    }
+    path = path_of(folder, wanted)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".probe-", suffix=".tmp", dir=path.parent)
+        try:
+            with open(handle, "w", encoding="utf-8") as file:
+                json.dump(kept, file, allow_nan=False, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+
+def _plain(result: ScheduleResult) -> list[Any]:
+    worst = result.worst if math.isfinite(result.worst) else None  # JSON has no infinity
+    return [result.name, result.equal, result.first_difference, worst, result.compared, result.traced, result.operation]
+
+
+def path_of(folder: str | PathLike[str], wanted: dict[str, Any]) -> Path:
+    """The file in which the result for *wanted* is kept."""
+    canonical = json.dumps(wanted, sort_keys=True, separators=(",", ":")).encode()
+    return Path(folder) / f"probe-{hashlib.sha256(canonical).hexdigest()}.json"
+
+
+def _result(value: Any) -> ProbeResult:
+    fingerprint = bytes.fromhex(_is(value["fingerprint"], str))
+    schedules = tuple(
+        ScheduleResult(
+            _is(name, str),
+            _is(equal, bool),
+            None if first is None else _is(first, int),
+            math.inf if worst is None else _is(worst, float),
+            _is(compared, int),
+            _is(traced, int),
+            None if operation is None else _is(operation, str),
+        )
+        for name, equal, first, worst, compared, traced, operation in _is(value["schedules"], list)
+    )
+    build = library.BuildInfo(*(_is(part, str) for part in _is(value["build"], list)))
+    invariant = _is(value["invariant"], bool)
+    consistent = all(
+        not each.equal or (each.compared > 0 and each.first_difference is None and each.operation is None)
+        for each in schedules
+    )
+    if len(fingerprint) != 32 or not schedules or not consistent or invariant != all(s.equal for s in schedules):
+        raise ValueError("not a result")
+    return ProbeResult(invariant, fingerprint, schedules, build, _is(value["seconds"], float))
+
+
+def _is(value: Any, kind: type[_T]) -> _T:
+    if type(value) is not kind:
+        raise TypeError("not a result")
+    return value
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() in ("model name", "Processor", "cpu model"):
+                return value.strip()
+    return platform.processor()
+
+
+def default_folder() -> Path:
+    """Where results are kept unless told otherwise: `$XDG_CACHE_HOME/verifiable`, else `~/.cache/verifiable`."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG base directory specification says to ignore a relative path.
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "verifiable"

@@ -1,0 +1,164 @@
+"""`verifiable probe`: can this file, on this machine, with these settings, be audited bit for bit?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from verifiable.errors import PolicyError
+from verifiable.llama import options
+from verifiable.llama.gguf.identity import identify
+from verifiable.llama.gguf.lora import parse_adapters
+from verifiable.llama.library import load_library
+from verifiable.llama.probe.cache import default_folder
+from verifiable.llama.probe.probe import ProbeResult, ScheduleResult, settle
+from verifiable.llama.settings import KV_TYPES, RuntimeSettings, as_dict
+from verifiable.manifest.manifest import ModelIdentity
+
+EXIT_NOT_INVARIANT: Final = 3
+_NAME_WIDTH: Final = 34
+
+
+def probe(
+    model: Annotated[Path, typer.Option(help="The GGUF file, or the first of its parts.", show_default=False)],
+    kv_type: Annotated[str, typer.Option(help=f"Type of the KV cache: {', '.join(KV_TYPES)}.")] = "bf16",
+    repack: Annotated[bool, typer.Option("--repack", help="Let llama.cpp rearrange the weights at load.")] = False,
+    tiled: Annotated[bool, typer.Option("--tiled", help="Allow the tiled K-quant product.")] = False,
+    threads: Annotated[int, typer.Option(min=1, max=512, help="Threads that do the work.")] = 1,
+    lora: options.Lora = None,
+    gpu_layers: options.GpuLayers = 0,
+    device: options.Device = "",
+    rope_freq_base: options.FreqBase = None,
+    rope_freq_scale: options.FreqScale = None,
+    rope_scaling: options.Scaling = None,
+    yarn_orig_ctx: options.YarnOrigCtx = None,
+    yarn_ext_factor: options.YarnExtFactor = None,
+    yarn_attn_factor: options.YarnAttnFactor = None,
+    yarn_beta_fast: options.YarnBetaFast = None,
+    yarn_beta_slow: options.YarnBetaSlow = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure, whatever was measured before, and keep nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> int:
+    """Measure whether a model's logits depend on batching, threads and neighbours here.
+
+    Exit status: 0 they do not, so exact audits are possible; 3 they do; 2 the file or an option is wrong; 4 the
+    environment does not allow it.
+    """
+    if kv_type not in KV_TYPES:
+        raise PolicyError("--kv-type", expected=", ".join(KV_TYPES), found=kv_type)
+    rope = options.rope(
+        *(rope_freq_base, rope_freq_scale, rope_scaling, yarn_orig_ctx),
+        *(yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow),
+    )
+    settings = RuntimeSettings(
+        type_k=kv_type,
+        type_v=kv_type,
+        repack=repack,
+        tiled=tiled,
+        n_threads=threads,
+        n_gpu_layers=gpu_layers,
+        device=device,
+        rope=rope,
+    )
+    # The comparison needs two threads, and must end on a busy machine, too.
+    load_library(tiled, passive=True)
+    errors = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    ) as bars:
+        adapters = parse_adapters(lora)
+        identity = identify(model, _bar(bars, f"Hashing {model.name}"), adapters)
+        cache = None if fresh else default_folder()
+        bar = _bar(bars, "Numerics probe")
+        settings, result = settle(model, settings, bar, cache, identity=identity, adapters=adapters)
+    print(_as_json(result, identity, settings) if as_json else _as_text(result, identity, settings))
+    return 0 if result.invariant else EXIT_NOT_INVARIANT
+
+
+def _bar(bars: Progress, text: str) -> Callable[[int, int], None]:
+    task = bars.add_task(text, total=None)
+    return lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def _as_json(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSettings) -> str:
+    schedules = [dataclasses.asdict(each) for each in result.schedules]
+    for each in schedules:
+        if not math.isfinite(each["worst"]):
+            each["worst"] = None  # JSON has no infinity
+    facts = {
+        "invariant": result.invariant,
+        "fingerprint": result.fingerprint.hex(),
+        "files": [{"name": f.name, "sha256": f.sha256.hex(), "size": f.size} for f in identity.files],
+        "adapters": [
+            {"name": f.name, "sha256": f.sha256.hex(), "size": f.size, "scale": f.scale} for f in identity.adapters
+        ],
+        "architecture": identity.architecture,
+        "settings": as_dict(settings),
+        "build": result.build._asdict(),
+        "schedules": schedules,
+        "seconds": round(result.seconds, 3),
+    }
+    return json.dumps(facts, indent=2, allow_nan=False)
+
+
+def _advice(settings: RuntimeSettings) -> str:
+    if settings.type_k == settings.type_v in ("f16", "f32") or settings.repack or settings.tiled:
+        return "Try KV bf16, no repack, not tiled."
+    return (
+        "Rows in pairs did not help.\n"
+        "A recurrent model with weights in F16, BF16 or F32 (routers are) needs a llama.cpp built with\n"
+        "GGML_LLAMAFILE=OFF."
+    )
+
+
+def _verdict(result: ScheduleResult) -> str:
+    if result.equal:
+        return "yes"
+    differs = []
+    if result.first_difference is not None:
+        differs.append(f"logits from position {result.first_difference}, by up to {result.worst:.3g}")
+    if result.operation is not None:
+        differs.append(f"first within: {result.operation}")
+    return "no: " + ("; ".join(differs) or "nothing could be compared")
+
+
+def _as_text(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSettings) -> str:
+    on = [name for name in ("repack", "tiled", "kv_unified") if getattr(settings, name)]
+    rows = ", rows in pairs" if settings.pairs else ""
+    lines = [
+        f"Model        {identity.files[0].name}  (sha256 {identity.files[0].sha256.hex()[:16]}…)",
+        *[f"Adapter      {f.name} × {f.scale:g}  (sha256 {f.sha256.hex()[:16]}…)" for f in identity.adapters],
+        f"Settings     KV {settings.type_k}, {'with ' + ', '.join(on) if on else 'no repack, not tiled'}{rows}",
+        *([f"Device       {settings.device or 'all'}"] if settings.device or settings.n_gpu_layers else []),
+        *([f"RoPE         {settings.rope}"] if settings.rope.stated() else []),
+        f"Build        {result.build.build}; {result.build.bindings}",
+        f"Fingerprint  {result.fingerprint.hex()}",
+        "",
+        f"{'Against whole chunks':<{_NAME_WIDTH}}  same bits?",
+    ]
+    for each in result.schedules:
+        lines.append(f"{each.name:<{_NAME_WIDTH}}  {_verdict(each)}")
+    lines.append("")
+    if result.invariant:
+        lines.append("INVARIANT: batching, threads and neighbours change no bit. Exact audits are possible wherever")
+        lines.append("the fingerprint is the same.")
+    else:
+        lines.append("NOT INVARIANT: the same tokens can give other logits when the work is cut differently. A server")
+        lines.append(f"with these settings can only be audited tolerantly. {_advice(settings)}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""The provider's signed manifest: the model, the settings and the keys."""

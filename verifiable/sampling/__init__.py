@@ -1,0 +1,1 @@
+"""Logits to a token: top-k entries, processors and the replayable draw."""

@@ -1,0 +1,1 @@
+"""A session and what it hands out: records, log, head, receipt and evidence."""

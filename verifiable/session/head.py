@@ -1,0 +1,50 @@
+"""A session head: the signed statement "this session's log has this size and this root"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from verifiable.errors import MalformedError
+from verifiable.session.records import SESSION_ID_BYTES
+from verifiable.wire import cose, encoding
+from verifiable.wire.keys import PrivateKey, PublicKey
+
+VERSION = 1
+TYPE = "application/vnd.verifiable.head+cbor"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """`size` leaves have the RFC 9162 root `root`; `time` is milliseconds since 1970."""
+
+    session: bytes
+    size: int
+    root: bytes
+    manifest_digest: bytes
+    time: int
+
+    def payload(self) -> bytes:
+        return encoding.encode([VERSION, self.session, self.size, self.root, self.manifest_digest, self.time])
+
+    def sign(self, key: PrivateKey) -> bytes:
+        return cose.sign1(self.payload(), key, TYPE)
+
+    @classmethod
+    def parse(cls, payload: bytes) -> Head:
+        """Read a head's payload strictly; raises MalformedError."""
+        fields = encoding.array(encoding.decode(payload), 6, "head")
+        if encoding.uint(fields[0], "head version") != VERSION:
+            raise MalformedError("head version", expected=str(VERSION), found=str(fields[0]))
+        return cls(
+            encoding.bytes_(fields[1], "head session id", SESSION_ID_BYTES),
+            encoding.uint(fields[2], "head size"),
+            encoding.bytes_(fields[3], "head root", 32),
+            encoding.bytes_(fields[4], "head manifest digest", 32),
+            encoding.uint(fields[5], "head time"),
+        )
+
+
+def verify_head(data: bytes, session_keys: Iterable[PublicKey]) -> Head:
+    """Check a signed head against the session keys that a verified manifest names, and read it."""
+    return Head.parse(cose.verify1(data, session_keys, TYPE).payload)

@@ -1,0 +1,59 @@
+"""The receipt: what a client keeps, to prove later who said what, and to read or pass on the evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from verifiable.errors import MalformedError
+from verifiable.session.opening import Opening
+from verifiable.session.sealed import seal, unseal
+from verifiable.wire import encoding
+
+VERSION = 1
+CAPABILITY_BYTES = 32
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """`head` and `manifest` are signed objects; `opening` holds every leaf so far that is not a token.
+
+    `capability` lets its holder read the session's evidence: whoever gets the receipt gets that too. `turn` is the
+    turn that the receipt was given for. `log` is a `.tlog-proof` that the head is in the provider-wide log; None
+    until it was integrated there.
+    """
+
+    head: bytes
+    manifest: bytes
+    opening: Opening
+    turn: int
+    capability: bytes
+    log: bytes | None = None
+
+    def encode(self) -> bytes:
+        leaves, proof = self.opening.to_cbor()
+        fields: encoding.Map = {1: VERSION, 2: self.head, 3: self.manifest, 4: leaves, 5: proof}
+        return seal({**fields, 6: self.turn, 7: self.capability, 8: self.log})
+
+    @classmethod
+    def parse(cls, data: bytes) -> Receipt:
+        """Read a receipt strictly; raises MalformedError. Checks no signature: see checks.check_receipt."""
+        fields = unseal(data, 8, "receipt", MAX_BYTES)
+        if encoding.uint(fields[1], "receipt version") != VERSION:
+            raise MalformedError("receipt version", expected=str(VERSION), found=str(fields[1]))
+        return cls(
+            encoding.bytes_(fields[2], "receipt head", maximum=MAX_BYTES),
+            encoding.bytes_(fields[3], "receipt manifest", maximum=MAX_BYTES),
+            Opening.from_cbor(fields[4], fields[5]),
+            encoding.uint(fields[6], "receipt turn", 2**32 - 1),
+            encoding.bytes_(fields[7], "receipt capability", CAPABILITY_BYTES),
+            None if fields[8] is None else encoding.bytes_(fields[8], "receipt log proof", maximum=MAX_BYTES),
+        )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Receipt:
+        """Read a receipt from a file; raises OSError or MalformedError."""
+        with Path(path).open("rb") as file:
+            return cls.parse(file.read(MAX_BYTES + 1))

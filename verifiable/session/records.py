@@ -1,0 +1,358 @@
+"""The leaves of a session log: open, turn, token, end, close. Each is one deterministic CBOR array.
+
+Every leaf starts [kind, session id, sequence number, salt], so a leaf can't be moved to another index or another
+session, and a sibling's hash tells nothing about a low-entropy token. Format: spec/protocol.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from verifiable.errors import MalformedError
+from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import SamplingParams
+from verifiable.wire import encoding
+
+VERSION = 1
+SALT_BYTES = 16
+SESSION_ID_BYTES = 16
+SECRET_BYTES = 32
+MAX_NONCE_BYTES = 64
+
+
+class Source(enum.IntEnum):
+    """Where a token came from. Only the first four occur today; FORCED is for tokens a grammar leaves no choice in."""
+
+    PLAIN = 0
+    DRAFT_ACCEPTED = 1
+    DRAFT_CORRECTED = 2
+    BONUS = 3
+    FORCED = 4
+
+
+class Finish(enum.IntEnum):
+    """Why an answer ended."""
+
+    STOP = 0
+    LENGTH = 1
+    CANCELLED = 2
+    ERROR = 3
+
+
+class NonceSource(enum.IntEnum):
+    """Who chose the nonce in the sampling key: the client, nobody (the request's seed does), or the provider."""
+
+    CLIENT = 0
+    SEED = 1
+    PROVIDER = 2
+
+
+def turn_secret(session_secret: bytes, turn: int) -> bytes:
+    """The secret that salts one turn's leaves; giving it away opens no other turn."""
+    return hmac.digest(session_secret, b"turn" + turn.to_bytes(4, "big"), "sha256")
+
+
+def salt(secret: bytes, seq: int) -> bytes:
+    """The salt of leaf `seq`: the first 16 bytes of HMAC-SHA-256(secret, seq as u64 big-endian)."""
+    return hmac.digest(secret, seq.to_bytes(8, "big"), "sha256")[:SALT_BYTES]
+
+
+def ids_digest(ids: list[int]) -> bytes:
+    """SHA-256 over token ids as packed little-endian u32."""
+    return hashlib.sha256(b"".join([token.to_bytes(4, "little") for token in ids])).digest()
+
+
+def token_bytes(token: int, source: Source, fresh: bool) -> bytes:
+    """What a token adds to the digest in the turn's end: its id as u32 little-endian, then a byte: source, and 8 for
+    the first of a decode step.
+    """
+    return (token | (int(source) | (8 if fresh else 0)) << 32).to_bytes(5, "little")
+
+
+def tokens_digest(ids: Sequence[int], sources: Sequence[Source], fresh: Sequence[bool]) -> bytes:
+    """SHA-256 over `token_bytes` of all tokens of a turn."""
+    return hashlib.sha256(b"".join(map(token_bytes, ids, sources, fresh))).digest()
+
+
+def stop_digest(stops: tuple[str, ...]) -> bytes:
+    """SHA-256 over the stop strings as a CBOR array of text."""
+    return hashlib.sha256(encoding.encode(list(stops))).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The first leaf: which manifest the session runs under, and when it was opened (ms since 1970)."""
+
+    kind: ClassVar[int] = 0
+    session: bytes
+    seq: int
+    salt: bytes
+    manifest_digest: bytes
+    time: int
+
+    def encode(self) -> bytes:
+        return encoding.encode([self.kind, self.session, self.seq, self.salt, VERSION, self.manifest_digest, self.time])
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What was asked: digests of request, prompt ids and stop strings, the parameters as used, and the nonce.
+
+    `prompt_count` counts the prompt's ids; `cached` says how many of them were reused from a cache.
+    """
+
+    kind: ClassVar[int] = 1
+    session: bytes
+    seq: int
+    salt: bytes
+    turn: int
+    request_digest: bytes
+    prompt_digest: bytes
+    prompt_count: int
+    params: SamplingParams
+    stop_digest: bytes
+    nonce: bytes
+    nonce_source: NonceSource
+    cached: int
+
+    def encode(self) -> bytes:
+        return encoding.encode(
+            [
+                self.kind,
+                self.session,
+                self.seq,
+                self.salt,
+                self.turn,
+                self.request_digest,
+                self.prompt_digest,
+                self.prompt_count,
+                self.params.to_cbor(),
+                self.stop_digest,
+                self.nonce,
+                int(self.nonce_source),
+                self.cached,
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One emitted token with the k best entries of the row that produced it.
+
+    `position` is the token's index in the whole sequence, prompt included. `step` counts this turn's decode steps
+    from 0 and `row` the rows of the step from 0: a step that verified a draft emits several rows.
+    """
+
+    kind: ClassVar[int] = 2
+    session: bytes
+    seq: int
+    salt: bytes
+    turn: int
+    position: int
+    token: int
+    source: Source
+    step: int
+    row: int
+    entries: Entries
+
+    def encode(self) -> bytes:
+        return encode_token(
+            self.session,
+            self.seq,
+            self.salt,
+            self.turn,
+            self.position,
+            self.token,
+            self.source,
+            self.step,
+            self.row,
+            self.entries,
+        )
+
+
+def encode_token(
+    session: bytes,
+    seq: int,
+    leaf_salt: bytes,
+    turn: int,
+    position: int,
+    token: int,
+    source: Source,
+    step: int,
+    row: int,
+    entries: Entries,
+) -> bytes:
+    """The bytes of a `Token` with these fields. One is written for every token, so without the detour over an object,
+    and item by item.
+    """
+    uint, data = encoding.encode_uint, encoding.encode_bytes
+    return b"".join(
+        (
+            _TOKEN_START,
+            data(session),
+            uint(seq),
+            data(leaf_salt),
+            uint(turn),
+            uint(position),
+            uint(token),
+            uint(source),
+            uint(step),
+            uint(row),
+            data(entries.id_bytes()),
+            data(entries.logit_bytes()),
+        )
+    )
+
+
+_TOKEN_START = b"\x8c\x02"  # an array of 12, the first of them the kind
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a turn ended: counts as billed, and the SHA-256 of the UTF-8 text that was delivered.
+
+    `tokens_digest` binds the ids and marks of the turn's tokens, so that evidence which holds only those can't be
+    changed on its way to an auditor, and then accuse an honest provider.
+    """
+
+    kind: ClassVar[int] = 3
+    session: bytes
+    seq: int
+    salt: bytes
+    turn: int
+    finish: Finish
+    prompt_count: int
+    completion_count: int
+    text_digest: bytes
+    tokens_digest: bytes
+    drafted: int
+    accepted: int
+
+    def encode(self) -> bytes:
+        return encoding.encode(
+            [
+                self.kind,
+                self.session,
+                self.seq,
+                self.salt,
+                self.turn,
+                int(self.finish),
+                self.prompt_count,
+                self.completion_count,
+                self.text_digest,
+                self.tokens_digest,
+                self.drafted,
+                self.accepted,
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The last leaf: nothing may follow it. `turns` counts the session's turns."""
+
+    kind: ClassVar[int] = 4
+    session: bytes
+    seq: int
+    salt: bytes
+    turns: int
+
+    def encode(self) -> bytes:
+        return encoding.encode([self.kind, self.session, self.seq, self.salt, self.turns])
+
+
+Leaf = Open | Turn | Token | End | Close
+_LENGTHS = {0: 7, 1: 13, 2: 12, 3: 12, 4: 5}
+
+
+def parse(data: bytes) -> Leaf:
+    """Read one leaf strictly. Raises MalformedError on anything but the one spelling of a known leaf."""
+    fields = encoding.array(encoding.decode(data), None, "leaf")
+    if len(fields) < 4:
+        raise MalformedError("leaf", expected="at least 4 fields", found=str(len(fields)))
+    kind = encoding.uint(fields[0], "leaf kind")
+    if kind not in _LENGTHS or len(fields) != _LENGTHS[kind]:
+        raise MalformedError(
+            "leaf",
+            expected=f"a kind of {sorted(_LENGTHS)} with its number of fields",
+            found=f"kind {kind}, {len(fields)} fields",
+        )
+    session = encoding.bytes_(fields[1], "leaf session id", SESSION_ID_BYTES)
+    seq = encoding.uint(fields[2], "leaf sequence number")
+    leaf_salt = encoding.bytes_(fields[3], "leaf salt", SALT_BYTES)
+    return _PARSERS[kind](session, seq, leaf_salt, fields[4:])
+
+
+def _parse_open(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding.Value]) -> Leaf:
+    if encoding.uint(fields[0], "record version") != VERSION:
+        raise MalformedError("record version", expected=str(VERSION), found=str(fields[0]))
+    return Open(
+        session,
+        seq,
+        leaf_salt,
+        encoding.bytes_(fields[1], "manifest digest", 32),
+        encoding.uint(fields[2], "open time"),
+    )
+
+
+def _parse_turn(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding.Value]) -> Leaf:
+    return Turn(
+        session,
+        seq,
+        leaf_salt,
+        turn=encoding.uint(fields[0], "turn number", 2**32 - 1),
+        request_digest=encoding.bytes_(fields[1], "request digest", 32),
+        prompt_digest=encoding.bytes_(fields[2], "prompt digest", 32),
+        prompt_count=encoding.uint(fields[3], "prompt count", 2**31 - 1),
+        params=SamplingParams.from_cbor(fields[4]),
+        stop_digest=encoding.bytes_(fields[5], "stop digest", 32),
+        nonce=encoding.bytes_(fields[6], "nonce", maximum=MAX_NONCE_BYTES),
+        nonce_source=NonceSource(encoding.uint(fields[7], "nonce source", max(NonceSource))),
+        cached=encoding.uint(fields[8], "cached count", 2**31 - 1),
+    )
+
+
+def _parse_token(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding.Value]) -> Leaf:
+    return Token(
+        session,
+        seq,
+        leaf_salt,
+        turn=encoding.uint(fields[0], "turn number", 2**32 - 1),
+        position=encoding.uint(fields[1], "token position", 2**31 - 1),
+        token=encoding.uint(fields[2], "token id", 2**31 - 1),
+        source=Source(encoding.uint(fields[3], "token source", max(Source))),
+        step=encoding.uint(fields[4], "decode step", 2**31 - 1),
+        row=encoding.uint(fields[5], "decode row", 2**31 - 1),
+        entries=Entries.from_bytes(
+            encoding.bytes_(fields[6], "record ids", maximum=512),
+            encoding.bytes_(fields[7], "record logits", maximum=512),
+        ),
+    )
+
+
+def _parse_end(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding.Value]) -> Leaf:
+    return End(
+        session,
+        seq,
+        leaf_salt,
+        turn=encoding.uint(fields[0], "turn number", 2**32 - 1),
+        finish=Finish(encoding.uint(fields[1], "finish reason", max(Finish))),
+        prompt_count=encoding.uint(fields[2], "prompt count", 2**31 - 1),
+        completion_count=encoding.uint(fields[3], "completion count", 2**31 - 1),
+        text_digest=encoding.bytes_(fields[4], "text digest", 32),
+        tokens_digest=encoding.bytes_(fields[5], "tokens digest", 32),
+        drafted=encoding.uint(fields[6], "drafted count", 2**31 - 1),
+        accepted=encoding.uint(fields[7], "accepted count", 2**31 - 1),
+    )
+
+
+def _parse_close(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding.Value]) -> Leaf:
+    return Close(session, seq, leaf_salt, turns=encoding.uint(fields[0], "turn count", 2**32 - 1))
+
+
+_PARSERS = {0: _parse_open, 1: _parse_turn, 2: _parse_token, 3: _parse_end, 4: _parse_close}

@@ -1,0 +1,41 @@
+"""Files of this project that are handed around: a CBOR map whose last value is a checksum of everything before it.
+
+The checksum proves nothing about who made the file (signatures inside do that). It tells a damaged file from a
+dishonest provider, also where a byte is bound by nothing else: a capability, or token ids that only a model can check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from verifiable.errors import MalformedError
+from verifiable.wire import encoding
+from verifiable.wire.encoding import Limits, Map
+
+DIGEST_BYTES = 32
+
+
+def seal(fields: Map) -> bytes:
+    """Encode `fields` with a checksum under the next higher key: SHA-256 of all bytes before its own value."""
+    last = max(key for key in fields if isinstance(key, int)) + 1
+    body = encoding.encode({**fields, last: bytes(DIGEST_BYTES)})[:-DIGEST_BYTES]
+    return body + hashlib.sha256(body).digest()
+
+
+def unseal(data: bytes, count: int, what: str, maximum: int) -> Map:
+    """Read what `seal` wrote with keys 1 to `count`; at most `maximum` bytes. Raises MalformedError."""
+    if len(data) > maximum:
+        raise MalformedError(what, expected=f"at most {maximum} bytes", found=f"{len(data)} bytes")
+    # An item takes a byte at least, and Python some fifty: bound the count well below the bytes.
+    limits = Limits(size=maximum, items=max(1 << 12, min(len(data) // 4, 1 << 22)))
+    fields = encoding.map_(encoding.decode(data, limits), range(1, count + 2), what)
+    encoding.bytes_(fields[count + 1], f"{what} checksum", DIGEST_BYTES)
+    found = hashlib.sha256(data[:-DIGEST_BYTES]).digest()
+    if found != data[-DIGEST_BYTES:]:
+        raise MalformedError(
+            f"{what}: its checksum does not fit its bytes",
+            expected=data[-DIGEST_BYTES:].hex(),
+            found=found.hex(),
+            hint="The file was damaged or edited after it was written. Get it again.",
+        )
+    return fields

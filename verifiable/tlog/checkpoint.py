@@ -1,0 +1,120 @@
+"""C2SP checkpoints (c2sp.org/tlog-checkpoint): a log's signed size and root, as the text of a note.
+
+    example.com/behind-the-sofa
+    20852163
+    CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=
+
+Only a checkpoint that the log's key signed says anything about a log's size; its cosignatures say that witnesses
+saw the same one (see `verifiable.tlog.cosignature`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from verifiable.errors import MalformedError, VerificationError
+from verifiable.tlog.note import Ed25519Verifier, Note, Verifier, check_text, sign_note
+from verifiable.wire.keys import PrivateKey, PublicKey
+from verifiable.wire.spelling import HASH_SIZE, decimal, read_base64, write_base64
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The body of a checkpoint.
+
+    Args:
+        origin: the log's name; not empty, one line.
+        size: number of leaves.
+        root: RFC 9162 root of those leaves, 32 bytes.
+        extensions: further lines, opaque to us and not empty. We write none.
+    """
+
+    origin: str
+    size: int
+    root: bytes
+    extensions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.size < 2**63 or len(self.root) != HASH_SIZE:
+            raise MalformedError("checkpoint", expected="a size below 2^63 and a root of 32 bytes", found=self.size)
+        for line in (self.origin, *self.extensions):
+            if not line or "\n" in line:
+                raise MalformedError("checkpoint: line", expected="some text on one line", found=ascii(line))
+        check_text(self.text())
+
+    def text(self) -> str:
+        """The note text."""
+        lines = (self.origin, str(self.size), write_base64(self.root), *self.extensions)
+        return "".join(f"{line}\n" for line in lines)
+
+    @classmethod
+    def parse(cls, text: str) -> Checkpoint:
+        """Parse a note text; `text` gives the same one back."""
+        lines = text.split("\n")
+        if lines.pop() != "" or len(lines) < 3:
+            raise MalformedError("checkpoint", expected="three lines or more, each with its newline", found=len(lines))
+        origin, size, root, *extensions = lines
+        return cls(
+            origin,
+            decimal(size, "checkpoint: tree size"),
+            read_base64(root, "checkpoint: root hash", HASH_SIZE),
+            tuple(extensions),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SignedCheckpoint:
+    """A checkpoint that its log's key signed, and the names of the trusted witnesses that cosigned it."""
+
+    checkpoint: Checkpoint
+    note: Note
+    witnesses: tuple[str, ...]
+
+
+def sign_checkpoint(checkpoint: Checkpoint, key: PrivateKey) -> bytes:
+    """Sign a checkpoint. The key must bear the log's name, as C2SP recommends and our verifier demands."""
+    if key.name != checkpoint.origin:
+        raise MalformedError("log key's name", expected=checkpoint.origin, found=key.name)
+    return sign_note(checkpoint.text(), key)
+
+
+def open_checkpoint(
+    data: bytes, log: PublicKey, witnesses: Iterable[Verifier] = (), quorum: int = 0
+) -> SignedCheckpoint:
+    """Verify a checkpoint against its log's key and perhaps a quorum of witnesses.
+
+    Args:
+        data: the note.
+        log: the log's key, whose name is the origin.
+        witnesses: trusted witnesses (`cosignature.CosignerKey`); a wrong signature by one refuses the whole.
+        quorum: how many of them must have cosigned.
+
+    The origin must be the key's name: otherwise a key that signs for two logs could lend one's size to the other.
+
+    Raises:
+        MalformedError: not a checkpoint.
+        VerificationError: `untrusted-key`, `bad-signature`, `wrong-origin` or `too-few-witnesses`.
+    """
+    note = Note.parse(data)
+    log_verifier = Ed25519Verifier(log)
+    witness_keys = tuple(witnesses)
+    note.verify((log_verifier,))  # the log itself: cosignatures alone do not make a checkpoint
+    opened = note.verify((log_verifier, *witness_keys))
+    checkpoint = Checkpoint.parse(opened.text)
+    if checkpoint.origin != log.name:
+        raise VerificationError(
+            "checkpoint of another log", code="wrong-origin", expected=log.name, found=checkpoint.origin
+        )
+    seen = {(signature.name, signature.key_id) for signature in opened.verified}
+    # By name: one witness that changed its key, or has one of each kind, counts once.
+    names = tuple(dict.fromkeys(key.name for key in witness_keys if (key.name, key.key_id) in seen))
+    if len(names) < quorum:
+        raise VerificationError(
+            "checkpoint is cosigned by too few witnesses",
+            code="too-few-witnesses",
+            expected=f"{quorum} of {len(witness_keys)}",
+            found=", ".join(names) or "none",
+            hint="Ask again later: witnesses may not have answered the log yet.",
+        )
+    return SignedCheckpoint(checkpoint, note, names)

@@ -1,0 +1,1 @@
+"""Bytes and signatures: deterministic CBOR, keys and COSE."""

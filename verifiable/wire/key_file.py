@@ -1,0 +1,62 @@
+"""Secrets in files: written once, durable before they are used, and for nobody but their owner to read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from verifiable.errors import MalformedError, StoreError
+from verifiable.wire.keys import PrivateKey
+
+
+def read_secret(path: Path) -> str:
+    """The text of a file that only its owner can read. Raises StoreError: others can, or it can't be read."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise StoreError(f"{path} can be read by others", expected="mode 0600", hint=f"chmod 600 {path}")
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise StoreError(f"{path} can't be read", found=str(error)) from error
+
+
+def write_new(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write a line into a file that is not there yet, and sync the file, not its folder. Raises OSError."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make what a folder lists durable. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_key(path: Path) -> PrivateKey:
+    """The signing key in a file. Raises StoreError as `read_secret` does, and MalformedError: it is no key."""
+    try:
+        return PrivateKey.parse(read_secret(path))
+    except MalformedError as error:
+        raise MalformedError(f"{path} is no signing key: {error.what}", hint="Restore it from your backup.") from error
+
+
+def read_or_make_key(path: Path, name: str) -> tuple[PrivateKey, bool]:
+    """The signing key in a file, and whether it was made just now, in a folder that is there.
+
+    Raises:
+        StoreError: others can read it, or it can't be read or written.
+        MalformedError: it is no key.
+    """
+    try:
+        if path.exists():
+            return read_key(path), False
+        key = PrivateKey.generate(name, os.urandom(32))
+        write_new(path, key.skey())
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StoreError(f"the key {path} can't be made", found=str(error)) from error
+    return key, True

@@ -1,0 +1,1 @@
+"""The audit of a provider: what is fetched, drawn, remembered and looked up in the log."""

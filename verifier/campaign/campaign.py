@@ -1,0 +1,135 @@
+"""Auditing a provider over HTTP: fetch its list, draw sessions, audit each, and put the verdicts together.
+
+Order matters: the list of signed heads is fetched first, the seed is drawn after it. What is then audited has to be
+what the list promised.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from verifiable.checking.checks import check_receipt
+from verifiable.checking.verdict import Verdict
+from verifiable.errors import VerifiableError
+from verifiable.session.challenge import draw_sessions, draw_turns
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
+from verifiable.wire.cose import peek1
+from verifier.campaign.client import Client, Listed
+from verifier.campaign.crew import Member, audit_all
+from verifier.campaign.fetched import Auditor, Fetched, conclude, fetch
+from verifier.campaign.logged import LogReader
+from verifier.campaign.outcome import Draw
+from verifier.campaign.plan import ChallengePlan, Clocked, plan
+from verifier.campaign.remember import Contradiction, check_log
+
+GROUP = 32
+"""Sessions for each process that are fetched before they are audited."""
+GROUP_BYTES = 64 << 20
+"""Evidence after which no further session is added to a group."""
+MAX_SESSIONS = 100_000
+"""The newest sessions of a provider that the lottery is held over."""
+
+
+def audit_provider(
+    auditor: Auditor,
+    client: Client,
+    count: int,
+    seed: Callable[[], bytes],
+    turns: int | None = None,
+    report: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    rate: float | None = None,
+    budget: float | None = None,
+    before: int | None = None,
+    announce: Callable[[ChallengePlan], None] = lambda plan: None,
+    crew: Sequence[Member] = (),
+) -> tuple[list[Verdict], Draw]:
+    """Draw `count` of the provider's sessions and audit them, with at most `turns` turns of each.
+
+    Args:
+        seed: called once, after the list was fetched; gives the challenge's seed.
+        report: told how many sessions are done.
+        rate: the share of the sessions to draw, instead of `count`.
+        budget: seconds after which no further session is begun; the plan and the draw say what that comes to.
+        before: draw only sessions whose heads say that they were signed before that time (ms), a beacon's round.
+        announce: told the plan before the first session is fetched.
+        crew: processes that share the work; one, the auditor's own, where empty.
+
+    Sessions are fetched in groups, so that those that begin alike can be audited one after the other; under a budget in
+    groups of one for each process, since a provider must not be able to have its worst sessions come last.
+
+    Raises:
+        PolicyError: the rate is out of range.
+        VerificationError: the list cannot be had (`unreachable`).
+        MalformedError: the list is not well formed.
+    """
+    if auditor.memory is not None:
+        try:
+            check_log(auditor.memory, client)
+        except Contradiction as error:
+            if error.fraud is not None:
+                auditor.keep("log.fraud", error.fraud.encode())
+            raise
+    listed = {entry.session: entry for entry in client.sessions(MAX_SESSIONS)}
+    if before is not None:
+        listed = {session: entry for session, entry in listed.items() if signed_at(entry) < before}
+    planned = plan(len(listed), count, rate, budget)
+    announce(planned)
+    drawn_with = auditor.seed = seed()
+    chosen = draw_sessions(drawn_with, listed, planned.sessions)
+    members = crew or [Member(auditor.worker, client)]
+    log = LogReader(client, auditor.trust, auditor.delay)
+    clocked = Clocked(budget, time.monotonic)
+    verdicts: list[Verdict] = []
+    done = itertools.count(1)
+    most = len(members) * (1 if budget is not None else GROUP)
+    waiting = deque(chosen)
+    for groups in itertools.count():
+        if not waiting or not clocked.allows(groups):
+            break
+        group = fetch_group(auditor, client, listed, drawn_with, turns, waiting, most)
+        found = audit_all(auditor, members, group, lambda: report(next(done), len(chosen)))
+        verdicts += [conclude(auditor, client, log, *pair) for pair in zip(group, found, strict=True)]
+    report(len(chosen), len(chosen))
+    return verdicts, Draw(drawn_with, len(listed), len(verdicts), turns, planned)
+
+
+def fetch_group(
+    auditor: Auditor,
+    client: Client,
+    listed: Mapping[bytes, Listed],
+    seed: bytes,
+    turns: int | None,
+    waiting: deque[bytes],
+    most: int,
+) -> list[Fetched]:
+    """The next of the sessions that wait, at most `most` and little more than `GROUP_BYTES` of evidence."""
+    group: list[Fetched] = []
+    size = 0
+    while waiting and len(group) < most and size < GROUP_BYTES:
+        entry = listed[waiting.popleft()]
+        wanted = Fetched(entry.session, entry, size=entry.size)
+        try:
+            wanted.turns = None if turns is None else pick_turns(auditor, client, entry, seed, turns)
+        except VerifiableError as error:
+            wanted.error = error
+            group.append(wanted)
+            continue
+        group.append(fetch(auditor, client, wanted))
+        size += len(wanted.evidence or b"")
+    return group
+
+
+def signed_at(listed: Listed) -> int:
+    """When a listed head says that it was signed (ms). Raises MalformedError."""
+    return Head.parse(peek1(listed.head).payload).time
+
+
+def pick_turns(auditor: Auditor, client: Client, listed: Listed, seed: bytes, count: int) -> list[int]:
+    """Draw `count` turns of a session; its receipt tells how many there are."""
+    receipt = Receipt.parse(client.receipt(listed.session, listed.size))
+    return draw_turns(seed, listed.session, len(check_receipt(receipt, auditor.trust).spans), count)

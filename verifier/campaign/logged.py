@@ -1,0 +1,156 @@
+"""Whether the provider's log holds the heads that it signed. One that it kept out past its delay is fraud, and a file.
+
+A provider that wants a conversation forgotten signs its head for the client and never logs it. That proves itself once
+the log holds heads that were signed later by the merge delay or more: the log went on without it. Only the provider's
+own times are compared, so the auditor's clock does not matter, and as long as the log's newest head is younger than
+the delay allows, nothing is said against anybody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from verifiable.checking import fraud
+from verifiable.checking.fraud import MERGE_DELAY, Fraud, Kind
+from verifiable.errors import VerifiableError, VerificationError
+from verifiable.manifest.manifest import Manifest, verify_manifest
+from verifiable.session.head import Head, verify_head
+from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.proof import TlogProof
+from verifiable.tlog.tiles import MAX_BUNDLE, bundles_for, decode_bundle
+from verifiable.wire.keys import PublicKey
+from verifier.campaign.client import Client
+
+SECONDS = 600.0
+"""Longest that reading a log's entries may take."""
+CHECK = "Provider's log"
+"""What the check is called in a verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of a head's place in the log.
+
+    Args:
+        logged: whether the log holds it or a later head of its session; None where that could not be found out.
+        detail: a sentence.
+        proof: the file that proves fraud, where there is any.
+    """
+
+    logged: bool | None
+    detail: str
+    proof: Fraud | None = None
+
+
+class LogReader:
+    """A provider's log as it stood when it was first asked for; read at most once, however many heads are looked up.
+
+    Args:
+        client: reaches the provider.
+        trust: the provider keys that may have signed manifests.
+        delay: milliseconds within which a head must be in the log.
+    """
+
+    def __init__(self, client: Client, trust: Sequence[PublicKey], delay: int = MERGE_DELAY) -> None:
+        self._client = client
+        self._trust = tuple(trust)
+        self._delay = delay
+        self._note: bytes | None = None
+        self._entries: tuple[bytes, ...] | None = None
+        self._failure: VerifiableError | None = None
+
+    def look_up(self, manifest: bytes, head: bytes) -> Standing | None:
+        """Where a signed head stands; None where its manifest names no log.
+
+        Raises:
+            VerificationError, MalformedError: head or manifest are not the provider's.
+        """
+        stated = verify_manifest(manifest, self._trust)
+        signed = verify_head(head, stated.session_keys)
+        if stated.log is None:
+            return None
+        try:
+            index = self._proven(stated.log, signed, head)
+            if index is not None:
+                return Standing(True, f"the head of {signed.size} leaves is entry {index}")
+            return self._without_proof(manifest, stated, stated.log, signed, head)
+        except VerifiableError as error:
+            return Standing(None, f"what it holds can't be found out: {error.what}")
+
+    def _proven(self, log: PublicKey, signed: Head, head: bytes) -> int | None:
+        """The entry's index, by the provider's own proof; None where it gives none that holds."""
+        try:
+            proof = TlogProof.parse(self._client.log_proof(signed.session, signed.size))
+            proof.verify(head, log)
+        except VerifiableError:
+            return None
+        return proof.index
+
+    def _without_proof(self, manifest: bytes, stated: Manifest, log: PublicKey, signed: Head, head: bytes) -> Standing:
+        note, entries = self._read(log)
+        newest = 0
+        for entry in entries:
+            logged = fraud.logged_head(entry, stated.session_keys)
+            if logged is None:
+                continue
+            newest = max(newest, logged.time)
+            if logged.session != signed.session or logged.size < signed.size:
+                continue
+            if logged.size == signed.size and logged.root != signed.root:
+                # The log has another history of the same size: that needs no delay to be fraud.
+                made = Fraud(Kind.TWO_HEADS, (manifest,), (head, entry))
+                return Standing(False, made.verify(self._trust).what, made)
+            return Standing(True, f"it holds the session's head of {logged.size} leaves")
+        if newest < signed.time + self._delay:
+            return Standing(None, "the head is not there yet, and the delay within which it has to be is not over")
+        made = Fraud(Kind.MISSING, (manifest,), (head, note), entries=entries)
+        return Standing(False, made.verify(self._trust, self._delay).what, made)
+
+    def _read(self, log: PublicKey) -> tuple[bytes, tuple[bytes, ...]]:
+        """The newest checkpoint, and every entry that it covers. Raises a VerifiableError, the same one each time."""
+        if self._failure is not None:
+            raise self._failure
+        if self._note is None or self._entries is None:
+            try:
+                note = self._client.checkpoint()
+                self._entries = self._fetch(open_checkpoint(note, log).checkpoint)
+                self._note = note
+            except VerifiableError as error:
+                self._failure = error
+                raise
+        open_checkpoint(self._note, log)  # of this manifest's log, not of another's
+        return self._note, self._entries
+
+    def _fetch(self, checkpoint: Checkpoint) -> tuple[bytes, ...]:
+        if checkpoint.size > fraud.MAX_ENTRIES:
+            raise VerificationError(
+                "the log is longer than a fraud file holds",
+                code="no-evidence",
+                expected=f"at most {fraud.MAX_ENTRIES:,} entries",
+                found=f"{checkpoint.size:,}",
+            )
+        entries: list[bytes] = []
+        size, ends = 0, time.monotonic() + SECONDS
+        for bundle in bundles_for(checkpoint.size):
+            data = self._client.log_file(bundle.path(), MAX_BUNDLE)
+            entries += decode_bundle(data, bundle.width)
+            size += len(data)
+            if size > fraud.MAX_BYTES // 2 or time.monotonic() > ends:
+                raise VerificationError(
+                    "the log's entries are too much to read",
+                    code="unreachable",
+                    expected=f"{fraud.MAX_BYTES // 2:,} bytes within {SECONDS:g} s",
+                    found=f"{size:,} bytes so far",
+                )
+        found = Tree.from_leaves(map(leaf_hash, entries)).root()
+        if found != checkpoint.root:
+            raise VerificationError(
+                "the log's entries do not give the root that it signed",
+                code="no-evidence",
+                expected=checkpoint.root,
+                found=found,
+            )
+        return tuple(entries)

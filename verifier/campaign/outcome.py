@@ -1,0 +1,152 @@
+"""The outcome of an audit: one verdict for each session, and what they come to together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from verifiable.checking.verdict import Status, Verdict
+from verifiable.session.challenge import chance
+from verifier.auditing.marks import compared
+from verifier.campaign.plan import ChallengePlan, caught
+
+SHARE = 0.1
+"""The share of sessions for which reports state the chance of catching a provider that cheats in them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How the sessions were chosen: by a seed drawn after the list was fetched, from `population` sessions."""
+
+    seed: bytes
+    population: int
+    drawn: int
+    turns: int | None = None
+    plan: ChallengePlan | None = None
+
+    @property
+    def chance(self) -> float:
+        """Probability that a provider which cheats in `SHARE` of its sessions would have been caught."""
+        return chance(self.drawn, SHARE) if self.plan is None else caught(self.population, self.drawn, SHARE)
+
+
+def overall(statuses: Iterable[Status]) -> Status:
+    """Failed when any session failed, else inconclusive when any is or there is none, else the weaker pass."""
+    found = set(statuses)
+    for status in (Status.FAILED, Status.INCONCLUSIVE):
+        if status in found:
+            return status
+    if not found or not found <= {Status.EXACT, Status.STATISTICAL}:
+        return Status.INCONCLUSIVE
+    return Status.STATISTICAL if Status.STATISTICAL in found else Status.EXACT
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What `verifiable audit` found. `source` is what was audited, `command` how to repeat it."""
+
+    source: str
+    verdicts: tuple[Verdict, ...]
+    draw: Draw | None = None
+    command: str = ""
+    started: int = 0
+    seconds: float = 0.0
+    model_file: str = ""
+    trusted: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def status(self) -> Status:
+        """What the sessions come to together; see `overall`."""
+        return overall(verdict.status for verdict in self.verdicts)
+
+    @property
+    def worst(self) -> Verdict | None:
+        """The verdict that decides the status: the first failed one, else the first inconclusive one."""
+        return next((verdict for verdict in self.verdicts if verdict.status is self.status), None)
+
+    @property
+    def tokens_checked(self) -> int:
+        return sum(verdict.tokens_checked for verdict in self.verdicts)
+
+    @property
+    def tokens_total(self) -> int:
+        return sum(verdict.tokens_total for verdict in self.verdicts)
+
+    @property
+    def tokens_compared(self) -> int:
+        """Tokens that were recomputed and compared, whatever came out; `tokens_checked` counts those that agree."""
+        return sum(compared(turn["strip"]) for verdict in self.verdicts for turn in verdict.details.get("turns", ()))
+
+    def count(self, status: Status) -> int:
+        return sum(verdict.status is status for verdict in self.verdicts)
+
+    def findings(self) -> list[list[Verdict]]:
+        """The verdicts that are no pass, failed ones first, those of one reason code together."""
+        groups: dict[tuple[bool, str], list[Verdict]] = {}
+        for verdict in self.verdicts:
+            if verdict.status not in (Status.EXACT, Status.STATISTICAL):
+                groups.setdefault((verdict.status is not Status.FAILED, str(verdict.code)), []).append(verdict)
+        return [group for _, group in sorted(groups.items(), key=lambda item: item[0][0])]
+
+    def limits(self) -> list[str]:
+        """What the audit does not show, each once, with the number of sessions that it holds for."""
+        notes = []
+        if self.draw is not None and self.draw.drawn < self.draw.population:
+            rest = self.draw.population - self.draw.drawn
+            notes.append(f"Sessions not drawn: {rest} of {self.draw.population}")
+        undecided = self.count(Status.INCONCLUSIVE)
+        if undecided and self.draw is not None:
+            notes.append(f"{undecided} sessions could not be decided; they do not count as passed")
+        return [*notes, *merge([verdict.not_shown for verdict in self.verdicts])]
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as JSON values; the same facts as on the terminal."""
+        found: dict[str, Any] = {
+            "status": self.status.value,
+            "exit_code": self.status.exit_code,
+            "source": self.source,
+            "sessions": len(self.verdicts),
+            "verified": self.count(Status.EXACT),
+            "verified_statistical": self.count(Status.STATISTICAL),
+            "failed": self.count(Status.FAILED),
+            "inconclusive": self.count(Status.INCONCLUSIVE),
+            "tokens_checked": self.tokens_checked,
+            "tokens_total": self.tokens_total,
+            "not_shown": self.limits(),
+            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "trusted": list(self.trusted),
+            "started": self.started,
+            "seconds": round(self.seconds, 3),
+            "command": self.command,
+            "saved": list(self.saved),
+        }
+        found |= self.details
+        if self.draw is not None:
+            found["challenge"] = {
+                "seed": self.draw.seed.hex(),
+                "population": self.draw.population,
+                "drawn": self.draw.drawn,
+                "turns": self.draw.turns,
+                "plan": None if self.draw.plan is None else self.draw.plan.to_json(self.draw.drawn),
+                "chance_at_share": {"share": SHARE, "chance": round(self.draw.chance, 6)},
+            }
+        return found
+
+
+def merge(notes: Sequence[Sequence[str]]) -> list[str]:
+    """Notes of many sessions, each once; those that name turns are counted by what follows the turns."""
+    if len(notes) == 1:
+        return list(notes[0])
+    counts: Counter[str] = Counter()
+    for of_session in notes:
+        counts.update({note.partition(": ")[2] if note.startswith("Turn") else note for note in of_session})
+    total = len(notes)
+    return [f"{_capital(note)} ({number} of {total} sessions)" for note, number in counts.items()]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

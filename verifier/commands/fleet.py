@@ -1,0 +1,81 @@
+"""What `verifiable audit --fleet` does: a folder of evidence over many auditors, to a folder of Parquet."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from verifiable.checking.verdict import Status
+from verifiable.errors import PolicyError
+from verifiable.llama.gguf.lora import Adapter
+from verifiable.wire.keys import PublicKey
+from verifier.fleet.fleet import read_jobs, run_fleet
+from verifier.fleet.ray_cluster import FromFiles, RayPool
+from verifier.fleet.results import ParquetResults
+
+SUFFIXES = ("*.evidence", "*.cbor")
+
+
+def audit_folder(
+    address: str,
+    source: Path,
+    model: Path,
+    trust: Sequence[PublicKey],
+    adapters: Sequence[Adapter] = (),
+    *,
+    workers: int,
+    threads: int,
+    out: Path,
+    as_json: bool,
+) -> int:
+    """Audit every evidence file of a folder. Returns the exit status, as for one session."""
+    from verifiable.llama.gguf.identity import identify
+
+    if not source.is_dir():
+        raise PolicyError(
+            "a fleet audits a folder of evidence",
+            expected="a folder",
+            found=str(source),
+            hint="Draw and fetch it first: verifiable audit URL --save FOLDER",
+        )
+    paths = sorted(path for suffix in SUFFIXES for path in source.glob(suffix))
+    if not paths:
+        raise PolicyError("no evidence in that folder", expected=" or ".join(SUFFIXES), found=str(source))
+    jobs, bad = read_jobs(paths)
+    results = ParquetResults(out)
+    known = results.done()
+    fresh = [row for row in bad if row.session not in known]
+    if fresh:
+        results.add(fresh)
+    sha = identify(model).files[0].sha256.hex()
+    added = [replace(each, path=each.path.resolve()) for each in adapters]
+    make = FromFiles({sha: str(model.resolve())}, threads, added)
+
+    def tell(done: int, total: int) -> None:
+        print(f"\r{done:,} of {total:,} sessions", end="", file=sys.stderr, flush=True)
+
+    with RayPool(address, workers, make, trust, float(threads)) as pool:
+        run_fleet(jobs, pool, results, tell=tell)
+    print(file=sys.stderr)
+    rows = results.rows()
+    counts = Counter(str(row["status"]) for row in rows)
+    codes = Counter(str(row["code"]) for row in rows if row["code"] is not None)
+    status = next(
+        (status for status in (Status.FAILED, Status.INCONCLUSIVE) if counts[status.value]),
+        Status.EXACT,
+    )
+    tokens = sum(int(row["tokens_checked"]) for row in rows)
+    if as_json:
+        facts = {"status": status.value, "sessions": len(rows), "statuses": counts, "codes": codes}
+        print(json.dumps({**facts, "tokens_checked": tokens, "results": str(out)}, indent=2))
+    else:
+        print(f"{len(rows):,} sessions, {tokens:,} tokens verified; results in {out}")
+        for name, count in counts.most_common():
+            print(f"  {name:<22} {count:,}")
+        for name, count in codes.most_common():
+            print(f"    {name:<20} {count:,}")
+    return status.exit_code

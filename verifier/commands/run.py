@@ -1,0 +1,198 @@
+"""One run of `verifiable audit`: from what was asked on the command line to an outcome."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from verifiable.checking.checks import check_receipt
+from verifiable.checking.fraud import MERGE_DELAY
+from verifiable.checking.verdict import Verdict
+from verifiable.errors import PolicyError, VerifiableError
+from verifiable.llama.gguf.lora import Adapter
+from verifiable.session.challenge import SEED_BYTES, draw_turns
+from verifiable.session.evidence import Evidence
+from verifiable.session.receipt import Receipt
+from verifiable.wire.keys import PublicKey
+from verifier.auditing.session import audit
+from verifier.campaign.beacon import FileBeacon
+from verifier.campaign.campaign import audit_provider
+from verifier.campaign.client import Client
+from verifier.campaign.crew import Member, check_cores
+from verifier.campaign.fetched import Auditor, Fetched, audit_session
+from verifier.campaign.outcome import Draw, Outcome
+from verifier.campaign.plan import ChallengePlan
+from verifier.campaign.remember import Memory
+from verifier.commands.files import read_target
+from verifier.model.reexecute import Worker
+from verifier.offline.fault import Fault
+from verifier.offline.offline import as_committed
+from verifier.report.progress import Bars
+from verifier.tolerant.calibration import Calibration
+from verifier.tolerant.tolerant import settle
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `verifiable audit` was asked to do; fields as its options."""
+
+    target: str
+    model: Path
+    trust: Sequence[PublicKey]
+    trust_names: tuple[str, ...]
+    provider: str | None
+    auditor_key: str | None
+    sessions: int
+    turns: int | None
+    seed: bytes | None
+    threads: int
+    text: str | None
+    folder: Path
+    keep_all: bool
+    calibration: Calibration | None = None
+    calibration_name: str = ""
+    state: Path | None = None
+    rate: float | None = None
+    budget: float | None = None
+    beacon: FileBeacon | None = None
+    merge_delay: float = MERGE_DELAY / 1000
+    adapters: tuple[Adapter, ...] = ()
+    processes: int = 1
+
+    @property
+    def is_url(self) -> bool:
+        return self.target.startswith(("http://", "https://"))
+
+    def draw_seed(self) -> bytes:
+        """The seed that was given, or fresh randomness of this machine."""
+        if self.beacon is not None:
+            keys = b"".join(sorted(key.raw for key in self.trust))
+            return self.beacon.round.seed(self.beacon.chain, hashlib.sha256(keys).digest())
+        return os.urandom(SEED_BYTES) if self.seed is None else self.seed
+
+    def command(self, seed: bytes | None) -> str:
+        """The command that repeats the audit; an auditor's key is not written into it."""
+        words = ["verifiable", "audit", self.target, "--model", str(self.model)]
+        for adapter in self.adapters:
+            words += ["--lora", str(adapter)]
+        for name in self.trust_names:
+            words += ["--trust", name]
+        if self.provider is not None:
+            words += ["--provider", self.provider]
+        if self.is_url:
+            words += ["--sessions", str(self.sessions)] if self.rate is None else ["--rate", f"{self.rate:g}"]
+        if self.turns is not None:
+            words += ["--turns", str(self.turns)]
+        if self.merge_delay != MERGE_DELAY / 1000:
+            words += ["--merge-delay", f"{self.merge_delay:g}s"]
+        if self.calibration is not None:
+            words += ["--calibration", self.calibration_name]
+        if seed is not None:
+            words += ["--seed", seed.hex()]
+        return shlex.join(words)
+
+
+def carry_out(plan: Plan) -> Outcome:
+    """Carry an audit out. Raises our errors where the call or a file is wrong; the rest is in the verdicts."""
+    started, clock = time.time_ns() // 1_000_000, time.monotonic()
+    check_cores(plan.processes, plan.threads)
+    target = None if plan.is_url else read_target(Path(plan.target))
+    with ExitStack() as stack:
+        bars = stack.enter_context(Bars()) if sys.stderr.isatty() else None
+        worker = stack.enter_context(Worker(plan.model, threads=plan.threads, progress=bars, adapters=plan.adapters))
+        auditor = Auditor(worker, plan.trust, plan.folder, plan.keep_all, calibration=plan.calibration)
+        auditor.delay = round(1000 * plan.merge_delay)
+        if plan.state is not None:
+            auditor.memory = Memory(plan.state, plan.trust)
+        draw: Draw | None = None
+        seed: bytes | None = None
+        if target is not None and (plan.calibration is not None or plan.turns is not None):
+            seed = auditor.seed = plan.draw_seed()
+        if isinstance(target, Evidence):
+            verdict = audit(target, worker, plan.trust, text=plan.text, calibration=plan.calibration, seed=seed)
+            digest = hashlib.sha256(target.encode()).hexdigest()
+            verdicts = [replace(verdict, details={**verdict.details, "evidence_sha256": digest})]
+        elif isinstance(target, Receipt):
+            verdicts = [audit_receipt(auditor, _client(stack, plan, target.capability), target, plan, seed)]
+        else:
+            client = _client(stack, plan)
+            report = bars.sessions if bars is not None else (lambda done, total: None)
+            try:
+                verdicts, draw = audit_provider(
+                    auditor,
+                    client,
+                    plan.sessions,
+                    plan.draw_seed,
+                    plan.turns,
+                    report,
+                    rate=plan.rate,
+                    budget=plan.budget,
+                    before=None if plan.beacon is None else plan.beacon.time,
+                    announce=_announce,
+                    crew=_crew(stack, plan, worker, client),
+                )
+                seed = draw.seed
+            except VerifiableError as error:  # the provider's list: unreachable, or no list
+                verdicts = [Fault.of(error).verdict()]
+    details: dict[str, Any] = {} if plan.beacon is None else {"beacon": plan.beacon.to_json()}
+    if plan.calibration is not None:
+        verdicts, decision = settle(plan.calibration, verdicts)
+        if decision is not None:
+            details["tolerant"] = {**decision.to_json(), "claimed": plan.calibration.claimed()}
+    return Outcome(
+        source=plan.target,
+        verdicts=tuple(verdicts),
+        draw=draw,
+        command=plan.command(seed),
+        started=started,
+        seconds=time.monotonic() - clock,
+        model_file=plan.model.name,
+        trusted=tuple(key.vkey() for key in plan.trust),
+        saved=tuple(auditor.saved),
+        details=details,
+    )
+
+
+def _announce(planned: ChallengePlan) -> None:
+    print("\n".join(planned.lines()), file=sys.stderr, flush=True)
+
+
+def audit_receipt(auditor: Auditor, client: Client, receipt: Receipt, plan: Plan, seed: bytes | None) -> Verdict:
+    """Check a receipt, fetch the evidence under its own head, and audit that."""
+    text = None if plan.text is None else as_committed(receipt, plan.trust, plan.text)
+    try:
+        held = check_receipt(receipt, plan.trust, text)
+    except VerifiableError as error:
+        return Fault.of(error).verdict()
+    session, size = held.head.session, held.head.size
+    turns = None
+    if seed is not None and plan.turns is not None:
+        turns = draw_turns(seed, session, len(held.spans), plan.turns)
+    wanted = Fetched(session, receipt=receipt, size=size, text=text, turns=turns)
+    return audit_session(auditor, client, wanted)
+
+
+def _crew(stack: ExitStack, plan: Plan, worker: Worker, client: Client) -> list[Member]:
+    """The processes that work side by side: the first, and its twins with a connection each."""
+    more = [stack.enter_context(worker.twin()) for _ in range(plan.processes - 1)]
+    return [Member(worker, client), *[Member(twin, _client(stack, plan)) for twin in more]]
+
+
+def _client(stack: ExitStack, plan: Plan, capability: bytes | None = None) -> Client:
+    url = plan.target if plan.is_url else plan.provider
+    if url is None:
+        raise PolicyError(
+            "a receipt alone does not hold the tokens",
+            expected="--provider URL",
+            found="none",
+            hint="Name the provider that gave the receipt, or audit a file of evidence.",
+        )
+    return stack.enter_context(Client(url, auditor_key=plan.auditor_key, capability=capability))

@@ -1,0 +1,1 @@
+"""Audits on many machines."""

@@ -1,0 +1,1 @@
+"""The model in a process of its own, and the handle on it."""

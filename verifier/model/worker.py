@@ -1,0 +1,291 @@
+"""The auditor's child process: the only place where the verifier runs llama.cpp.
+
+A malformed file or an unlucky setting can make C code end its process, and nothing in Python can catch that. Here it
+ends this process, and the parent makes a verdict of it. Commands come in on standard input and answers leave on
+standard output (see `pipe`); llama.cpp's own output goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO
+
+from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError
+from verifiable.llama.chat.prompt import prompt_ids
+from verifiable.llama.context import Batch, Context, RollbackError
+from verifiable.llama.gguf.identity import identify
+from verifiable.llama.gguf.lora import adapters_from_cbor
+from verifiable.llama.gguf.metadata import inspect
+from verifiable.llama.grammar.grammar import Grammar, to_gbnf
+from verifiable.llama.library import load_library
+from verifiable.llama.model import Model
+from verifiable.llama.probe import cache as probe_cache
+from verifiable.llama.probe.probe import probe
+from verifiable.llama.settings import RuntimeSettings
+from verifiable.manifest.manifest import ModelIdentity
+from verifiable.manifest.rope import Rope
+from verifiable.request.request import parse_canonical
+from verifiable.sampling.logits import Entries, Floats, TopK
+from verifiable.sampling.processors import Processor
+from verifiable.sampling.sampler import SamplingParams
+from verifiable.wire import encoding
+from verifiable.wire.encoding import Value
+from verifier.model import pipe
+from verifier.model.memory import check_memory
+
+OUTPUT_BYTES = 128 << 20
+"""Most bytes of logits that one decode may leave in llama.cpp's output buffer; a row takes 4 bytes a token id."""
+
+UNPROCESSED = SamplingParams(1.0, 1, 1.0, 0.0, 1)
+"""Parameters that change no logit."""
+
+Send = Callable[[list[Value]], None]
+
+
+def pack(ids: Sequence[int]) -> bytes:
+    """Token ids as little-endian u32."""
+    return b"".join([token.to_bytes(4, "little") for token in ids])
+
+
+def unpack(data: bytes) -> list[int]:
+    """The inverse of `pack`. Raises MalformedError."""
+    if len(data) % 4:
+        raise MalformedError("packed ids", expected="4 bytes each", found=f"{len(data)} bytes")
+    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)]
+
+
+def settings_to_cbor(settings: RuntimeSettings) -> list[Value]:
+    return [getattr(settings, name) for name in RuntimeSettings.__slots__[:-1]] + [settings.rope.to_cbor()]
+
+
+def settings_from_cbor(value: Value) -> RuntimeSettings:
+    names = RuntimeSettings.__slots__
+    items: list[Any] = list(encoding.array(value, len(names), "runtime settings"))
+    items[-1] = Rope.from_cbor(encoding.map_(items[-1], (), "RoPE settings", optional=range(2, 10)))
+    return RuntimeSettings(**dict(zip(names, items, strict=True)))
+
+
+class Session:
+    """What the process holds between commands: one model and one context, kept as long as the settings stay."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._path = ""
+        self._identity: ModelIdentity | None = None
+        self._model: Model | None = None
+        self._context: Context | None = None
+        self._share = False
+        self._held: list[int] = []
+
+    def handle(self, command: list[Value]) -> Value:
+        """Carry out one command and return its result."""
+        name = encoding.text(command[0], "command", 32)
+        method: Callable[..., Value] = getattr(self, f"do_{name}")
+        return method(*command[1:])
+
+    def do_identify(self, path: str, adapters: Value) -> Value:
+        self._identity = identify(path, self._progress("hashing"), adapters_from_cbor(adapters))
+        return self._identity.to_cbor()
+
+    def do_probe(self, path: str, adapters: Value, settings: Value, cache: str | None) -> Value:
+        """Run the numerics probe. `do_identify` has read the same files before."""
+        chosen = settings_from_cbor(settings)
+        model = self._load(path, adapters, chosen)
+        folder = probe_cache.default_folder() if cache == "" else cache
+        progress = self._progress("probing")
+        result = probe(path, chosen, progress, folder, model=model, identity=self._identity, adapters=model.adapters)
+        return [result.invariant, result.fingerprint, list(result.build)]
+
+    def do_load(self, path: str, adapters: Value, settings: Value, share: bool) -> Value:
+        """Make sure that the model is loaded and the context has these settings.
+
+        With `share` the memory of one turn is kept for the next, as far as both begin with the same tokens. Only for
+        settings that the numerics probe found invariant: under them it does not matter how the memory came about.
+        """
+        chosen = settings_from_cbor(settings)
+        model = self._load(path, adapters, chosen)
+        self._share = share
+        if self._context is None or self._context.settings != chosen:
+            if self._context is not None:
+                self._context.close()
+                self._context = None
+            self._held = []
+            check_memory(inspect(path).metadata, chosen)
+            self._context = Context(model, chosen)
+        return [model.n_vocab, pack(sorted(model.eog))]
+
+    def do_prompt(self, canonical: bytes, opened: int | None) -> Value:
+        return pack(prompt_ids(self._loaded(), parse_canonical(canonical), opened))
+
+    def do_pieces(self, ids: bytes) -> Value:
+        model = self._loaded()
+        return [model.piece(token) for token in unpack(ids)]
+
+    def do_score(self, prompt: bytes, tokens: bytes, k: int, as_generated: bool, how: Value) -> Value:
+        """Send the records' entries of `tokens` in order, a message for each decode: ["rows", ids, logits, masks].
+
+        Returns how many tokens were there already from the turn before.
+
+        `how` is None, or [sampling parameters, constraint] of a turn with processors. Only then there are masks: for
+        each entry a byte, 1 where the draw may take it.
+        """
+        context, model = self._context, self._loaded()
+        if context is None:
+            raise EngineError("no context was made yet", hint="This is a fault of the auditor.")
+        record = _Recorder(model, min(k, model.n_vocab), unpack(tokens), how)
+        ids, first = unpack(prompt), len(prompt) // 4 - 1
+        ids += unpack(tokens)[:-1]
+        most_rows = max(1, OUTPUT_BYTES // (4 * model.n_vocab))
+        batch = Batch(context.n_batch)
+        held, self._held = self._held, []  # until it is known what the memory holds now
+        shared = at = start(context, held if self._share and not as_generated else [], ids, first)
+        while at < len(ids):
+            end = chunk_end(at, len(ids), first, context.n_batch, most_rows, as_generated)
+            batch.clear()
+            wanted = [batch.add(0, position, ids[position], position >= first) for position in range(at, end)]
+            rows = context.decode(batch)
+            entries = [record(rows[row]) for row in wanted[max(first - at, 0) :]]
+            self._send(
+                [
+                    "rows",
+                    b"".join([entry.id_bytes() for entry, _ in entries]),
+                    b"".join([entry.logit_bytes() for entry, _ in entries]),
+                    b"".join([mask for _, mask in entries]),
+                ]
+            )
+            at = end
+        if self._share and not as_generated:
+            self._held = ids
+        return shared
+
+    def _load(self, path: str, adapters: Value, settings: RuntimeSettings) -> Model:
+        load_library(settings.tiled, passive=settings.n_threads == 1)
+        wanted = (settings.repack, settings.n_gpu_layers)
+        added, device = adapters_from_cbor(adapters), settings.device
+        model = self._model
+        same = model is not None and (model.repack, model.n_gpu_layers, model.adapters, model.device) == (
+            *wanted,
+            added,
+            device,
+        )
+        if model is None or path != self._path or not same:
+            if model is not None:
+                model.close()  # closes its context first
+            self._model = self._context = None
+            model = Model.load(path, *wanted, progress=self._progress("loading"), adapters=added, device=device)
+            self._model, self._path = model, path
+        return model
+
+    def _loaded(self) -> Model:
+        if self._model is None:
+            raise EngineError("no model was loaded yet", hint="This is a fault of the auditor.")
+        return self._model
+
+    def _progress(self, stage: str) -> Callable[[int, int], None]:
+        return lambda done, total: self._send(["progress", stage, done, total])
+
+
+class _Recorder:
+    """From one row of logits after another to records, with the turn's processors where it has any."""
+
+    def __init__(self, model: Model, k: int, tokens: list[int], how: Value) -> None:
+        self._topk = TopK(k)
+        self._tokens = iter(tokens)
+        self._masked = how is not None
+        self._processor: Processor | None = None
+        if how is not None:
+            params, constraint = encoding.array(how, 2, "processing")
+            used = SamplingParams.from_cbor(params)
+            grammar = Grammar(model, to_gbnf(encoding.bytes_(constraint, "constraint"))) if used.constraint else None
+            self._processor = Processor(used, k, model.eog, grammar, model.suppressed)
+        elif model.suppressed:
+            self._processor = Processor(UNPROCESSED, k, suppressed=model.suppressed)
+
+    def __call__(self, row: Floats) -> tuple[Entries, bytes]:
+        if self._processor is None:
+            return self._topk(row), b""
+        try:
+            entries = self._processor.entries(row)
+        except EngineError:  # the claimed tokens have left the grammar: the replay says where
+            entries = self._topk(row)
+        mask = self._processor.allowed(entries.ids).astype("u1").tobytes() if self._masked else b""
+        self._processor.accept(next(self._tokens))
+        return entries, mask
+
+
+def start(context: Context, held: Sequence[int], ids: Sequence[int], first: int) -> int:
+    """How many of `ids` the memory holds already when their evaluation starts; the rest of it is forgotten.
+
+    Args:
+        held: the tokens that the memory of sequence 0 was computed from; empty where that is not known.
+        ids: what is to be evaluated.
+        first: the first position whose logits are wanted: it is evaluated in any case.
+    """
+    shared = min(common(held, ids), first)
+    if shared > 0 and context.length(0) == len(held):
+        try:
+            context.remove(0, shared)
+            return shared
+        except RollbackError:  # recurrent, or a window that has moved on: computed anew
+            pass
+    context.clear()
+    return 0
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def chunk_end(at: int, count: int, first: int, most: int, most_rows: int, as_generated: bool) -> int:
+    """Where the chunk that begins at position `at` of `count` ends.
+
+    `first` is the first position whose logits are wanted, `most` the rows of a call, `most_rows` those with logits.
+    With `as_generated` the prompt goes in chunks and the rest one by one, as a provider without speculation does it:
+    under settings that are not invariant, that is the schedule most likely to give its bits.
+    """
+    if as_generated:
+        return min(at + most, first + 1) if at <= first else at + 1
+    return min(at + most, max(at, first) + most_rows, count)
+
+
+def _error(error: VerifiableError) -> list[Value]:
+    kind = next((kind for kind in (MalformedError, PolicyError) if isinstance(error, kind)), EngineError)
+    texts = [error.what, error.expected, error.found, error.hint]
+    return ["error", kind.__name__, *[None if text is None else _clean(str(text)) for text in texts]]
+
+
+def _clean(text: str) -> str:
+    return text[:2000].encode("utf-8", "replace").decode("utf-8")
+
+
+def serve(commands: BinaryIO, answers: BinaryIO) -> None:
+    """Answer commands until the parent closes the pipe."""
+
+    def send(message: list[Value]) -> None:
+        pipe.write(answers, message)
+
+    session = Session(send)
+    while (command := pipe.read(commands)) is not None:
+        try:
+            send(["done", session.handle(command)])
+        except VerifiableError as error:
+            send(_error(error))
+
+
+def main() -> None:
+    """Keep the pipe to ourselves: whatever else the process prints goes to standard error."""
+    commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    try:
+        serve(commands, answers)
+    except BrokenPipeError:
+        sys.exit(0)  # the parent has gone, and nobody is left to tell
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The log monitor: reads logs, compares what it remembers, keeps what contradicts."""

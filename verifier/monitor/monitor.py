@@ -1,0 +1,362 @@
+"""Following a log from outside: each new checkpoint must extend the last one, or there is a fork to show to everybody.
+
+The log is the adversary. Nothing is believed but what its key signed; proofs are computed here from its tiles, and
+verified against both signed roots. What the monitor saw last is kept in a file, so that it notices a log that forgets
+across restarts of either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from verifiable.checking.fraud import Fraud, Kind
+from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.manifest.manifest import Manifest
+from verifiable.session.head import Head
+from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
+from verifiable.tlog.cosignature import CosignerKey
+from verifiable.tlog.merkle import EMPTY_ROOT, HASH_SIZE, Tree, consistency_path, leaf_hash, verify_consistency
+from verifiable.tlog.note import MAX_SIZE
+from verifiable.tlog.tiles import (
+    HEIGHT,
+    MAX_BUNDLE,
+    WIDTH,
+    Tile,
+    bundles_for,
+    check_tile,
+    decode_bundle,
+    root_from_tiles,
+    tile_node,
+    tile_of,
+)
+from verifiable.wire.cose import peek1
+from verifiable.wire.keys import PublicKey
+from verifier.monitor.headbook import HeadBook
+
+SECONDS = 30.0
+TOTAL_SECONDS = 300.0
+"""A whole file: a log that sends a byte every few seconds does not hold a monitor for ever."""
+MAX_MANIFEST = 1 << 20
+
+Fetch = Callable[[str, int], bytes]
+"""`fetch(path, maximum)`: a file below the log's URL. Raises VerificationError (`unreachable`, `no-evidence`)."""
+
+
+class TwoHeadsError(VerificationError):
+    """Two entries of the log are heads of one session and one size with two roots. `evidence` is the file to show."""
+
+    def __init__(self, one: Head, other: Head, evidence: Path, proves: bool) -> None:
+        alone = f"It proves itself: verifiable verify --fraud {evidence} --trust PROVIDER.pub"
+        super().__init__(
+            f"the log holds two histories of session {one.session.hex()} at size {one.size}",
+            code="two-histories",
+            expected=one.root.hex(),
+            found=other.root.hex(),
+            hint=alone if proves else f"Both entries are in {evidence}; the manifest that they name was never shown.",
+        )
+        self.evidence = evidence
+
+
+class ForkError(VerificationError):
+    """The log signed two histories. `evidence` is the file that shows it."""
+
+    def __init__(self, what: str, evidence: Path, old: Checkpoint, new: Checkpoint) -> None:
+        super().__init__(
+            what,
+            code="log-forked",
+            expected=f"an extension of size {old.size}, root {old.root.hex()}",
+            found=f"size {new.size}, root {new.root.hex()}",
+            hint=f"Both signed checkpoints are in {evidence}. Publish them: no honest log signs both.",
+        )
+        self.evidence = evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one look at the log found. `old` is None at the first look; `entries` counts the entries that were read."""
+
+    old: Checkpoint | None
+    new: Checkpoint
+    witnesses: tuple[str, ...]
+    entries: int = 0
+
+    @property
+    def stale(self) -> bool:
+        """Whether the log showed an older checkpoint than it did before (consistent with it)."""
+        return self.old is not None and self.new.size < self.old.size
+
+
+class Monitor:
+    """Follows one log.
+
+    Args:
+        log: the log's key, from somewhere else than the log.
+        folder: where the last checkpoint is remembered and fork evidence is written.
+        witnesses: trusted witnesses, of whom `quorum` must have cosigned each checkpoint.
+        entries: also read every entry that was not read before, check that it is what its leaf hash says, and that no
+            two of them are heads of one session and one size with two roots.
+        manifest: gets the provider's signed manifest in force, which a file about two heads needs; remembered, so that
+            a provider that hides it later is too late.
+    """
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        log: PublicKey,
+        folder: Path,
+        witnesses: Sequence[CosignerKey] = (),
+        quorum: int = 0,
+        entries: bool = False,
+        manifest: Callable[[], bytes] | None = None,
+    ) -> None:
+        self._fetch = fetch
+        self._log = log
+        self._folder = folder
+        self._witnesses = tuple(witnesses)
+        self._quorum = quorum
+        self._entries = entries
+        self._manifest = manifest
+
+    @property
+    def memory(self) -> Path:
+        """The file with the newest checkpoint seen."""
+        return self._folder / "checkpoint"
+
+    def look(self) -> Step:
+        """Fetch the log's checkpoint, check it against the one remembered, and remember it.
+
+        Raises:
+            ForkError: the log is forked; the evidence is written. What was remembered stays.
+            TwoHeadsError: with `entries`, two of them contradict each other; likewise.
+            VerificationError: not signed, too few witnesses, not a checkpoint at all (`malformed`), or the log gives no
+                tiles that fit (`no-evidence`).
+        """
+        note = self._fetch("checkpoint", MAX_SIZE)
+        try:
+            signed = open_checkpoint(note, self._log, self._witnesses, self._quorum)
+        except MalformedError as error:  # what the log serves is no input of the user's: a finding, and asked for again
+            raise VerificationError(
+                "the log's checkpoint", code="malformed", expected=error.expected, found=error.found
+            ) from error
+        new = signed.checkpoint
+        remembered = self._remembered()
+        old = None if remembered is None else open_checkpoint(remembered, self._log).checkpoint
+        before = old or Checkpoint(new.origin, 0, EMPTY_ROOT)
+        read = self._tiles()
+        if before.size == new.size and before.root != new.root:
+            raise self._fork("the log signed two roots for one size", before, new, (remembered, note), ())
+        small, large = sorted((before, new), key=lambda head: head.size)
+        proof: list[bytes] = []
+        try:
+            proof = consistency_path(tile_node(large.size, read), small.size, large.size)
+            verify_consistency(small.size, large.size, proof, small.root, large.root)
+            if small.size == 0 and large.size:
+                self._whole(large, read)
+        except VerificationError as error:
+            if error.code == "unreachable" or (error.code == "no-evidence" and large == new):
+                raise  # it may have trouble; a log that shows fewer entries than it signed has forgotten the others
+            if old is None:
+                raise VerificationError(
+                    "the log's tiles do not give the root that it signed",
+                    code="no-evidence",
+                    expected=error.expected,
+                    found=error.found,
+                ) from error
+            raise self._fork(
+                "the log cannot show that it only grew", before, new, (remembered, note), tuple(proof)
+            ) from error
+        count = self._read_entries(new.size, read) if self._entries else 0
+        if old is None or new.size > old.size:
+            self._remember(note)
+        return Step(old, new, signed.witnesses, count)
+
+    @staticmethod
+    def _whole(head: Checkpoint, read: Callable[[Tile], bytes]) -> None:
+        found = root_from_tiles(head.size, read)
+        if found != head.root:
+            raise VerificationError("the log's tiles", code="bad-consistency-proof", expected=head.root, found=found)
+
+    def _tiles(self) -> Callable[[Tile], bytes]:
+        kept: dict[Tile, bytes] = {}
+
+        def read(tile: Tile) -> bytes:
+            if tile not in kept:
+                kept[tile] = check_tile(tile, self._fetch(tile.path(), tile.width * HASH_SIZE))
+            return kept[tile]
+
+        return read
+
+    def _read_entries(self, size: int, read: Callable[[Tile], bytes]) -> int:
+        """Check the entries that were not read before against their leaf hashes, and those against the signed root."""
+        self._remember_manifest()
+        node = tile_node(size, read)
+        with HeadBook(self._folder / "heads.sqlite") as book:
+            since = book.read()
+            for bundle in bundles_for(size, since):
+                hashes = read(tile_of(0, bundle.index, size))
+                entries = decode_bundle(self._fetch(bundle.path(), MAX_BUNDLE), bundle.width)
+                if b"".join(map(leaf_hash, entries)) != hashes:
+                    raise VerificationError(
+                        "entries of the log are not what it committed to", code="no-evidence", found=bundle.path()
+                    )
+                if bundle.width == WIDTH and size > WIDTH:
+                    self._above(bundle.index, hashes, node)
+                for entry in entries:
+                    earlier = book.add(entry)
+                    if earlier is not None:
+                        raise self._two_heads(earlier, entry)
+                book.advance(bundle.index * WIDTH + bundle.width)
+            return max(size - since, 0)
+
+    def _remember_manifest(self) -> None:
+        with contextlib.suppress(VerificationError, MalformedError):
+            if self._manifest is not None:
+                signed = self._manifest()
+                digest = Manifest.parse(peek1(signed).payload).digest()
+                if not self._manifest_file(digest).exists():
+                    _write(self._manifest_file(digest), signed)
+
+    def _manifest_file(self, digest: bytes) -> Path:
+        return self._folder / "manifests" / digest.hex()
+
+    def _two_heads(self, earlier: bytes, entry: bytes) -> TwoHeadsError:
+        one, other = (Head.parse(peek1(data).payload) for data in (earlier, entry))
+        path = self._folder / f"two-heads-{one.session.hex()}-{one.size}.fraud"
+        files = [self._manifest_file(head.manifest_digest) for head in (one, other)]
+        if all(file.exists() for file in files):
+            manifests = tuple(dict.fromkeys(file.read_bytes() for file in files))
+            _write(path, Fraud(Kind.TWO_HEADS, manifests, (earlier, entry)).encode())
+            return TwoHeadsError(one, other, path, True)
+        path = path.with_suffix(".json")
+        content = {"log": self._log.vkey(), "entries": [earlier.hex(), entry.hex()]}
+        _write(path, (json.dumps(content, indent=1) + "\n").encode())
+        return TwoHeadsError(one, other, path, False)
+
+    @staticmethod
+    def _above(index: int, hashes: bytes, node: Callable[[int, int], bytes]) -> None:
+        tree = Tree.from_leaves(hashes[at : at + HASH_SIZE] for at in range(0, len(hashes), HASH_SIZE))
+        if tree.root() != node(HEIGHT, index):
+            raise VerificationError(
+                "a tile of the log does not give the hash above it", code="no-evidence", found=index
+            )
+
+    def _remembered(self) -> bytes | None:
+        try:
+            return self.memory.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise PolicyError(f"the memory {self.memory} can't be read", found=str(error)) from error
+
+    def _remember(self, note: bytes) -> None:
+        _write(self.memory, note)
+
+    def _fork(
+        self,
+        what: str,
+        old: Checkpoint,
+        new: Checkpoint,
+        notes: tuple[bytes | None, bytes],
+        proof: tuple[bytes, ...],
+    ) -> ForkError:
+        path = self._folder / f"fork-{old.size}-{new.size}-{new.root.hex()[:8]}.json"
+        content = {
+            "what": what,
+            "log": self._log.vkey(),
+            "checkpoints": [(note or b"").decode("utf-8") for note in notes],
+            "proof": [value.hex() for value in proof],
+        }
+        _write(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        return ForkError(what, path, old, new)
+
+
+def check_fork(data: bytes, log: PublicKey) -> str:
+    """What a fork file shows to somebody who trusts nobody but the log's key; returns it in a sentence.
+
+    Two roots for one size prove a fork by themselves. Two sizes prove that the log signed both; that the second does
+    not extend the first is then up to the log to refute, by a consistency proof.
+
+    Raises:
+        MalformedError: not a fork file. VerificationError: the checkpoints are not the log's, or no conflict.
+    """
+    try:
+        content = json.loads(data)
+        first, second = (open_checkpoint(note.encode(), log).checkpoint for note in content["checkpoints"])
+        proof = [bytes.fromhex(value) for value in content["proof"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedError("fork evidence", expected="two checkpoints and a proof", found=str(error)) from error
+    if first.size == second.size:
+        if first.root == second.root:
+            raise VerificationError("the two checkpoints agree", code="no-conflict")
+        return f"Proven: {log.name} signed two roots for size {first.size}."
+    small, large = sorted((first, second), key=lambda head: head.size)
+    try:
+        verify_consistency(small.size, large.size, proof, small.root, large.root)
+    except VerificationError:
+        return (
+            f"{log.name} signed sizes {small.size} and {large.size}, and gave no proof that the one extends the other. "
+            "It can refute this with a consistency proof; nobody else can."
+        )
+    raise VerificationError("the larger checkpoint extends the smaller one", code="no-conflict")
+
+
+class HttpFetch:
+    """Fetches a log's files; see `Fetch`. Every answer is bounded, redirects are not followed."""
+
+    def __init__(self, base: str, client: httpx.Client | None = None) -> None:
+        if not base.startswith(("http://", "https://")):
+            raise PolicyError("the log's address", expected="http://HOST/log or https://HOST/log", found=base)
+        self._base = base.rstrip("/")
+        headers = {"Accept-Encoding": "identity", "User-Agent": "verifiable-monitor"}
+        self._client = client or httpx.Client(timeout=SECONDS, follow_redirects=False, headers=headers)
+
+    def __call__(self, path: str, maximum: int) -> bytes:
+        try:
+            with self._client.stream("GET", f"{self._base}/{path}") as answer:
+                if answer.status_code != 200:
+                    raise VerificationError(
+                        "the log does not hand over a file", code="no-evidence", expected=path, found=answer.status_code
+                    )
+                data, ends = bytearray(), time.monotonic() + TOTAL_SECONDS
+                for part in answer.iter_raw():
+                    data += part
+                    if time.monotonic() > ends:
+                        raise VerificationError(
+                            "the log is too slow", code="unreachable", expected=f"{TOTAL_SECONDS:g} s", found=path
+                        )
+                    if len(data) > maximum:
+                        raise VerificationError(
+                            "the log sends too much",
+                            code="no-evidence",
+                            expected=f"at most {maximum} bytes",
+                            found=path,
+                        )
+                return bytes(data)
+        except httpx.HTTPError as error:
+            raise VerificationError(
+                "the log can't be reached", code="unreachable", expected=self._base, found=str(error) or repr(error)
+            ) from error
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(path.name + ".new")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except OSError as error:
+        raise PolicyError(f"{path} can't be written", found=str(error)) from error

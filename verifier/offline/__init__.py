@@ -1,0 +1,1 @@
+"""What an auditor checks without a model: receipts, replayed draws, rebuilt trees, fraud files."""

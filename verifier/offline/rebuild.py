@@ -1,0 +1,130 @@
+"""From token ids and recomputed records back to the leaves of a log, and their comparison with a signed root."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from verifiable.checking.checks import OpenedTurn
+from verifiable.errors import VerificationError
+from verifiable.sampling.logits import Entries
+from verifiable.session import records
+from verifiable.session.opening import Opening
+from verifiable.session.records import Source, Token
+from verifiable.tlog.merkle import Tree, leaf_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The tokens of a turn as the evidence claims them: ids, sources, and (decode step, row in it)."""
+
+    ids: tuple[int, ...]
+    sources: tuple[Source, ...]
+    steps: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, turn: OpenedTurn) -> Claim:
+        """What an opened turn claims; call only where `turn.whole`."""
+        if turn.tokens is not None:
+            ids, sources, _ = turn.tokens.unpack()
+            return cls(tuple(ids), tuple(sources), tuple(turn.tokens.steps()))
+        shown = [turn.shown[seq] for seq in sorted(turn.shown)]
+        return cls(
+            tuple(token.token for token in shown),
+            tuple(token.source for token in shown),
+            tuple((token.step, token.row) for token in shown),
+        )
+
+
+def rebuild(turn: OpenedTurn, claim: Claim, entries: Sequence[Entries]) -> list[Token]:
+    """The token leaves of a turn, with these entries as their records."""
+    leaf, first = turn.span.turn, turn.span.first
+    return [
+        Token(
+            leaf.session,
+            first + index,
+            records.salt(turn.secret, first + index),
+            leaf.turn,
+            leaf.prompt_count + index,
+            claim.ids[index],
+            claim.sources[index],
+            *claim.steps[index],
+            entries=entry,
+        )
+        for index, entry in enumerate(entries)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A signed root together with what it says: leaves shown whole, and subtrees (low, high, hash) of hidden ones."""
+
+    opening: Opening
+    size: int
+    root: bytes
+    subtrees: tuple[tuple[int, int, bytes], ...]
+
+    @classmethod
+    def of(cls, opening: Opening, size: int, root: bytes) -> Bound:
+        """Call only after `opening.check(size, root)`."""
+        return cls(opening, size, root, tuple(opening.hidden(size)))
+
+    def first_difference(self, first: int, hashes: Sequence[bytes]) -> tuple[int, int] | None:
+        """The lowest range [low, high) of leaves in which `hashes` (of leaves `first`…) contradict the root.
+
+        None where all agree. Raises VerificationError (`incomplete`) where the root says nothing about some of them.
+        """
+        end = first + len(hashes)
+        covered = 0
+        found: list[tuple[int, int]] = []
+        for index, data in self.opening.leaves.items():
+            if first <= index < end:
+                covered += 1
+                if leaf_hash(data) != hashes[index - first]:
+                    found.append((index, index + 1))
+        for low, high, value in self.subtrees:
+            if first <= low and high <= end:
+                covered += high - low
+                if Tree.from_leaves(hashes[low - first : high - first]).root() != value:
+                    found.append((low, high))
+        if covered != len(hashes):
+            raise VerificationError(
+                "the signed log does not reach over the whole turn",
+                code="incomplete",
+                expected=f"leaves {first} to {end - 1}",
+                found=f"{covered} of {len(hashes)} covered",
+            )
+        return min(found, default=None)
+
+
+def check_same_history(one: Bound, other: Bound) -> None:
+    """Raise VerificationError (`two-histories`) where two signed heads of one session contradict each other.
+
+    It compares what both show, as leaves or as hashes of the same leaves. Leaves that one of them hides in a larger
+    subtree are compared when they have been recomputed (`Bound.first_difference`).
+    """
+    if one.size == other.size and one.root != other.root:
+        raise _two_histories("the root", one.root, other.root)
+    for index in one.opening.leaves.keys() & other.opening.leaves.keys():
+        if one.opening.leaves[index] != other.opening.leaves[index]:
+            raise _two_histories(
+                f"leaf {index}", leaf_hash(one.opening.leaves[index]), leaf_hash(other.opening.leaves[index])
+            )
+    for hidden, shown in ((one, other), (other, one)):
+        known = {(low, high): value for low, high, value in shown.subtrees}
+        for low, high, value in hidden.subtrees:
+            leaves = shown.opening.leaves
+            if high - low <= len(leaves) and all(index in leaves for index in range(low, high)):
+                known[low, high] = Tree.from_leaves([leaf_hash(leaves[index]) for index in range(low, high)]).root()
+            if known.get((low, high), value) != value:
+                raise _two_histories(f"leaves {low} to {high - 1}", value, known[low, high])
+
+
+def _two_histories(where: str, one: bytes, other: bytes) -> VerificationError:
+    return VerificationError(
+        f"the provider signed two histories of one session: {where} differs",
+        code="two-histories",
+        expected=one.hex(),
+        found=other.hex(),
+        hint="Keep both files: together they prove it to anyone who trusts the provider's key.",
+    )

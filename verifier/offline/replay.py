@@ -1,0 +1,258 @@
+"""Sampler replay: does each token follow from its own record, the committed parameters and the turn's key?
+
+Needs no model. It is what catches a token changed after sampling, another temperature than was asked for, and text
+that was forged by a cheap model and then scored by the real one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from verifiable.checking.checks import OpenedTurn
+from verifiable.sampling.logits import Entries, Ids, Ranked
+from verifiable.sampling.processors import Mask, Processor, needs_vocabulary, visible
+from verifiable.sampling.sampler import SLACK, SamplingParams, acceptable, gumbel, sampling_key, survivors
+from verifiable.session.records import Turn
+from verifier.offline.fault import Fault
+
+MAX_TEMPERATURE = 100.0
+"""The largest temperature that parameters may name (SamplingParams)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Token `index` of the turn is `found`, where the record gives one of `expected`."""
+
+    index: int
+    position: int
+    expected: tuple[int, ...]
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class Temperatures:
+    """Every token of the turn follows at each temperature between `low` and `high`; `shown` was replayed to confirm."""
+
+    low: float
+    high: float
+    shown: float
+
+    def __str__(self) -> str:
+        return f"{self.low:.6g} to {self.high:.6g}" if self.low < self.high else f"{self.shown:.6g}"
+
+
+def departures(
+    entries: Sequence[Ranked], tokens: Sequence[int], params: SamplingParams, key: bytes, first: int
+) -> list[Departure]:
+    """The tokens that do not follow. `entries[i]` is the record of `tokens[i]`, at position `first + i`."""
+    found = []
+    for index, (row, token) in enumerate(zip(entries, tokens, strict=True)):
+        allowed = acceptable(row, params, key, first + index) if len(row.ids) else frozenset[int]()
+        if token not in allowed:
+            found.append(Departure(index, first + index, tuple(sorted(allowed)), token))
+    return found
+
+
+def explain_temperature(
+    entries: Sequence[Ranked], tokens: Sequence[int], params: SamplingParams, key: bytes, first: int
+) -> Temperatures | None:
+    """The temperatures under which every token follows, or None. The other parameters are taken as committed.
+
+    Token x wins the draw at temperature T exactly when (l_x - l_i) / T ≥ G_i - G_x for every candidate i, which bounds
+    1/T from below where l_x > l_i and from above where l_x < l_i. Candidates do not depend on T. The interval found
+    is confirmed by replaying the whole turn at a temperature inside it.
+    """
+    low, high = 1.0 / MAX_TEMPERATURE, math.inf
+    for index, (row, token) in enumerate(zip(entries, tokens, strict=True)):
+        bounds = _inverse_bounds(row, params, key, first + index, token)
+        if bounds is None:
+            return None
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+        if low > high:
+            return None
+    coldest, hottest = (0.0 if math.isinf(high) else 1.0 / high), 1.0 / low
+    shown = _round_within(coldest, hottest)
+    if departures(entries, tokens, replace(params, temperature=shown), key, first):
+        return None
+    return Temperatures(coldest, hottest, shown)
+
+
+def _inverse_bounds(
+    entries: Ranked, params: SamplingParams, key: bytes, position: int, token: int
+) -> tuple[float, float] | None:
+    """The interval of 1/T in which `token` is drawn; None where no temperature draws it."""
+    if not len(entries.ids):
+        return None
+    kept = survivors(entries, params, 0.0)
+    ids = entries.ids[:kept]
+    at = np.flatnonzero(ids == token)
+    if not len(at):
+        return None
+    logits = entries.logits[:kept].astype(np.float64)
+    noise = gumbel(key, position, ids)
+    lead = logits[at[0]] - logits
+    lag = noise - noise[at[0]] - SLACK
+    if (lag[lead == 0.0] > 0.0).any():
+        return None
+    above, below = lead > 0.0, lead < 0.0
+    low = float((lag[above] / lead[above]).max(initial=-math.inf))
+    high = float((lag[below] / lead[below]).min(initial=math.inf))
+    return (low, high) if low <= high else None
+
+
+def _round_within(low: float, high: float) -> float:
+    """The number with the fewest decimals between `low` and `high`; their middle where they almost meet."""
+    middle = (low + min(high, low + 2.0)) / 2.0
+    for digits in range(9):
+        rounded = round(middle, digits)
+        if low < rounded < high:
+            return rounded
+    return middle
+
+
+class _Masks:
+    """What was masked, where it is known: the answers for one record after another."""
+
+    def __init__(self, entries: Sequence[Entries], masks: Sequence[bytes]) -> None:
+        self._known = iter(
+            [dict(zip(row.ids.tolist(), mask, strict=True)) for row, mask in zip(entries, masks, strict=True)]
+        )
+        self._now: dict[int, int] = {}
+
+    def next(self) -> None:
+        self._now = next(self._known)
+
+    def allowed(self, ids: Ids) -> Mask:
+        return np.array([self._now[token] != 0 for token in ids.tolist()], np.bool_)
+
+    def accept(self, token: int) -> None:
+        """What is allowed after it is known already."""
+
+
+def ranked(
+    entries: Sequence[Entries],
+    tokens: Sequence[int],
+    params: SamplingParams,
+    masks: Sequence[bytes],
+    suppressed: Sequence[int] = (),
+) -> list[Ranked] | None:
+    """What each draw saw of its record: the processors done again over the whole turn.
+
+    None where that needs masks, and none are given.
+    """
+    if not params.processed:
+        return [visible(row, suppressed) for row in entries]
+    if needs_vocabulary(params) and not masks:
+        return None
+    known = _Masks(entries, masks) if masks else None
+    processor = Processor(params, len(entries[0].ids) if entries else 1, constraint=known, suppressed=suppressed)
+    found: list[Ranked] = []
+    for row, token in zip(entries, tokens, strict=True):
+        if known is not None:
+            known.next()
+        found.append(processor.candidates(row))
+        processor.accept(token)
+    return found
+
+
+def replay(
+    turn: Turn,
+    records: Sequence[Entries],
+    tokens: Sequence[int],
+    masks: Sequence[bytes] = (),
+    suppressed: Sequence[int] = (),
+) -> Fault | None:
+    """Replay a whole turn. Codes: `token-not-sampled`, `temperature-differs`, `text-not-sampled`.
+
+    `suppressed` are the ids that the manifest bars from every answer.
+    `masks` are what `score_turn` gives. Without them, a turn whose processors need the model's vocabulary (grammar,
+    ignore_eos) is not replayed: that is for an audit with the model.
+    """
+    key = sampling_key(turn.nonce, turn.request_digest, turn.turn)
+    params, first = turn.params, turn.prompt_count
+    entries = ranked(records, tokens, params, masks, suppressed)
+    if entries is None:
+        return None
+    wrong = departures(entries, tokens, params, key, first)
+    if not wrong:
+        return None
+    start = wrong[0]
+    details: dict[str, object] = {"departing": [item.index for item in wrong], "of": len(tokens)}
+    expected = "id " + " or ".join(map(str, start.expected))
+    found = f"id {start.found}"
+    other = explain_temperature(entries, tokens, params, key, first)
+    if other is not None:
+        details["temperature"] = [other.low, other.high]
+    if len(wrong) == 1:
+        hint = None if other is None else f"A temperature of {other} would give every token of this turn as well."
+        return Fault(
+            "token-not-sampled",
+            "one token is not the one that its record and the nonce give",
+            start.index,
+            start.position,
+            expected=expected,
+            found=found,
+            hint=hint,
+            details=details,
+        )
+    if other is not None:
+        return Fault(
+            "temperature-differs",
+            f"{len(wrong)} of {len(tokens)} tokens were drawn at another temperature than was asked for",
+            start.index,
+            start.position,
+            expected=f"temperature {params.temperature:g}: {expected}",
+            found=f"temperature {other}: {found}",
+            hint="Proven, not guessed: at that temperature every token of the turn follows from its record.",
+            details=details,
+        )
+    return Fault(
+        "text-not-sampled",
+        f"{len(wrong)} of {len(tokens)} tokens are not the ones that their records and the nonce give",
+        start.index,
+        start.position,
+        expected=expected,
+        found=found,
+        hint="The text was not drawn from these logits: no temperature explains it either.",
+        guess="Text of another model, scored by this one; or another sampler.",
+        details=details,
+    )
+
+
+def replayable(turn: OpenedTurn) -> int:
+    """How many of the records that a turn shows `replay_records` replays.
+
+    None of them where processors were active and it lacks what they depend on: the tokens before, or the vocabulary.
+    """
+    params = turn.span.turn.params
+    whole = len(turn.shown) == turn.span.end.completion_count
+    return 0 if params.processed and (not whole or needs_vocabulary(params)) else len(turn.shown)
+
+
+def replay_records(turn: OpenedTurn) -> Fault | None:
+    """Replay what an opened turn shows of its records: all of them, or single ones."""
+    shown = [turn.shown[seq] for seq in sorted(turn.shown)]
+    leaf = turn.span.turn
+    if len(shown) == turn.span.end.completion_count:
+        entries = [token.entries for token in shown]
+        return replay(leaf, entries, [token.token for token in shown], suppressed=turn.suppressed)
+    if leaf.params.processed:
+        return None  # what the processors did depends on the tokens before, which are not all shown
+    key = sampling_key(leaf.nonce, leaf.request_digest, leaf.turn)
+    for token in shown:
+        seen = visible(token.entries, turn.suppressed)
+        for wrong in departures([seen], [token.token], leaf.params, key, token.position):
+            return Fault(
+                "token-not-sampled",
+                "a token is not the one that its record and the nonce give",
+                token.position - leaf.prompt_count,
+                token.position,
+                expected="id " + " or ".join(map(str, wrong.expected)),
+                found=f"id {wrong.found}",
+                hint="Evidence of kind full shows whether it is the only one.",
+            )
+    return None

@@ -1,0 +1,110 @@
+"""Reason codes in a buyer's words: what a finding means, and what it does not prove. Codes: spec/reason-codes.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verifiable.checking.verdict import INCONCLUSIVE_CODES
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """`means` and `not_proven` are whole sentences."""
+
+    means: str
+    not_proven: str
+
+
+_TAMPERED = "It does not show who changed it: the provider, or somebody between the provider and you."
+_OWN_RECORDS = "It does not show why; the provider may have made an honest mistake in its software."
+
+MEANINGS = {
+    "logits-differ": Meaning(
+        "The provider did not compute this answer with the model, the settings and the prompt that it signed for.",
+        "It does not show what was run instead, unless that is stated as proven.",
+    ),
+    "distribution-differs": Meaning(
+        "The provider's numbers are further from the model than any honest machine's rounding: it ran something else.",
+        "It does not show what was run instead. It rests on a calibration, and is wrong with the stated probability.",
+    ),
+    "records-differ": Meaning(
+        "The provider did not compute this answer with the model, the settings and the prompt that it signed for.",
+        "It shows a range of tokens, not yet the first one; the full records would.",
+    ),
+    "kv-cache-differs": Meaning(
+        "The provider saved memory by keeping the model's working memory in a coarser form than it signed for.",
+        "It does not say how much worse the answers are for it.",
+    ),
+    "prompt-differs": Meaning(
+        "The model was not given the conversation that the client sent: something was added, changed or left out.",
+        "It does not show the words that were put in.",
+    ),
+    "temperature-differs": Meaning(
+        "The answer was drawn with more or less chance than the client asked for, in every token.",
+        "It does not say that the model itself was another one.",
+    ),
+    "token-not-sampled": Meaning(
+        "A word of the answer was replaced after the model had computed its choice.",
+        "It does not show who wanted which word.",
+    ),
+    "text-not-sampled": Meaning(
+        "The answer was not drawn from this model: most likely a cheaper one wrote it, and this one only scored it.",
+        "It does not show which model wrote it.",
+    ),
+    "text-differs": Meaning(
+        "The text is not the text that the provider committed to.",
+        "If the text came by way of others, it does not show who changed it.",
+    ),
+    "finish-differs": Meaning(
+        "The answer ends elsewhere, or for another reason, than its tokens say.",
+        "It does not say that the words before that are wrong.",
+    ),
+    "parameters-differ": Meaning("The answer was drawn with other settings than the client asked for.", _OWN_RECORDS),
+    "request-differs": Meaning("The provider committed to another request than the evidence shows.", _TAMPERED),
+    "nonce-differs": Meaning(
+        "The client's nonce was not used, so the provider could have tried draws until it liked one.", _OWN_RECORDS
+    ),
+    "salt-differs": Meaning("The secret in the evidence does not open the records that were signed.", _TAMPERED),
+    "evidence-differs": Meaning("The tokens in the evidence are not those that were signed.", _TAMPERED),
+    "root-differs": Meaning("The records in the file are not those that were signed.", _TAMPERED),
+    "bad-signature": Meaning("The signature does not fit: the file was changed or is not the provider's.", _TAMPERED),
+    "malformed": Meaning("The file is damaged or is no file of this kind.", _TAMPERED),
+    "two-histories": Meaning(
+        "The provider signed two versions of the same conversation. That is fraud by itself.",
+        "It does not show which version is the true one.",
+    ),
+    "missing-from-log": Meaning(
+        "The provider signed a conversation and kept it out of its public log.", "It does not show why."
+    ),
+    "list-differs": Meaning("The provider's public list promises other records than it hands out.", _OWN_RECORDS),
+    "sequence-broken": Meaning("Records were removed, reordered or taken from elsewhere.", _OWN_RECORDS),
+    "counts-differ": Meaning("The numbers that are billed do not add up with the records.", _OWN_RECORDS),
+    "record-invalid": Meaning("A record is not one that any honest provider writes.", _OWN_RECORDS),
+    "identity-differs": Meaning("The manifest contradicts the model file that it names.", _OWN_RECORDS),
+    "session-differs": Meaning("The evidence belongs to another conversation.", _TAMPERED),
+    "manifest-differs": Meaning("The conversation was signed under another manifest.", _OWN_RECORDS),
+    "manifest-expired": Meaning("The provider's statement was not valid at that time.", _OWN_RECORDS),
+    "incomplete": Meaning("Part of the conversation's log is missing, so it can't be judged yet.", "Any cheating."),
+    "untrusted-key": Meaning("Somebody signed it, but nobody whom you trust.", "Anything about your provider."),
+    "model-differs": Meaning("Your model file is another one, so it can't tell.", "Any cheating."),
+    "fingerprint-differs": Meaning("Your machine rounds numbers otherwise than the provider's.", "Any cheating."),
+    "not-invariant": Meaning("Under these settings even honest numbers can't be repeated.", "Any cheating."),
+    "not-raw-logits": Meaning("The provider's records hold rounded numbers that can't be repeated.", "Any cheating."),
+    "no-evidence": Meaning("The provider did not hand over the records.", "Any cheating; but a buyer may insist."),
+    "unreachable": Meaning("The provider did not answer properly.", "Any cheating; but a buyer may insist."),
+    "auditor-crashed": Meaning("This machine could not run the model.", "Anything about the provider."),
+    "nothing-checked": Meaning("Nothing was recomputed, so nothing was shown.", "Any cheating."),
+    "too-little-evidence": Meaning(
+        "The conversations compared so far don't tell honest rounding from cheating.", "Any cheating."
+    ),
+    "environment": Meaning("This machine could not carry the audit out.", "Anything about the provider."),
+}
+
+_OTHER = Meaning("The evidence does not hold.", _TAMPERED)
+_UNDECIDED = Meaning("The audit could not be decided.", "Anything about the provider.")
+
+
+def meaning(code: str | None) -> Meaning:
+    """The meaning of a reason code, also of one that is not listed here."""
+    known = MEANINGS.get(code or "")
+    return known or (_UNDECIDED if code in INCONCLUSIVE_CODES else _OTHER)

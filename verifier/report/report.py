@@ -1,0 +1,240 @@
+"""The report for people: one HTML file that needs no network, no script and no other file.
+
+Everything that a provider could have written goes through `safe`; the page forbids itself to load anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from string import Template
+
+from verifiable.checking.verdict import Check, Status, Verdict
+from verifier.campaign.outcome import SHARE, Outcome
+from verifier.report import tolerant as report_tolerant
+from verifier.report.meaning import meaning
+from verifier.report.show import moment, place, short
+from verifier.report.strip import cell, describe, legend, safe, strip
+
+MOST_STRIPS = 60
+MOST_ALSO = 20
+_WORDS = {Status.EXACT: ("pass", "verified"), Status.FAILED: ("fail", "failed")}
+_CHECKED = {True: ("pass", "passed"), False: ("fail", "failed"), None: ("undecided", "not possible")}
+_MOODS = {Status.EXACT: "good", Status.FAILED: "bad"}
+
+
+def render(outcome: Outcome) -> str:
+    """The report as HTML."""
+    template = Template((Path(__file__).parent / "report.html").read_text(encoding="utf-8"))
+    headline, lead = _banner(outcome)
+    return template.substitute(
+        title=safe(f"Audit: {headline}"),
+        mood=_MOODS.get(outcome.status, "open"),
+        headline=safe(headline),
+        lead=lead,
+        about=_about(outcome),
+        failures=_failures(outcome) + report_tolerant.section(outcome),
+        checked=_checked(outcome),
+        unchecked=_items(map(safe, outcome.limits())) or "<p>Nothing is known to be left out.</p>",
+        sessions=_sessions(outcome),
+        strips=_strips(outcome),
+        checks=_checks(outcome),
+        repeat=_repeat(outcome),
+        footer=_footer(),
+    )
+
+
+def _banner(outcome: Outcome) -> tuple[str, str]:
+    """The headline, and a paragraph in a buyer's words."""
+    total, tokens = len(outcome.verdicts), f"{outcome.tokens_checked:,}"
+    if outcome.status is Status.EXACT:
+        text = (
+            f"The provider answered with the model it promised, word for word. {tokens} tokens in {_count(total)} were "
+            "computed again here and agree to the last bit with what the provider had signed."
+        )
+        if outcome.draw is not None and outcome.draw.population > 1:
+            text += (
+                f" A provider that cheats in one session of {round(1 / SHARE)} would have been caught with "
+                f"probability {outcome.draw.chance:.0%}."
+            )
+        return "Verified, exactly", f"<p>{safe(text)}</p>"
+    worst = outcome.worst
+    if worst is None:
+        return "Inconclusive", "<p>There was no session to audit, so nothing was shown.</p>"
+    if outcome.status is Status.FAILED:
+        failed = outcome.count(Status.FAILED)
+        head = f"{failed} of {_count(total)} failed." if total > 1 else ""
+        return "Failed", f"<p>{safe(meaning(worst.code).means)} {safe(head)}</p>"
+    text = f"{meaning(worst.code).means} This is no pass, and no proof against the provider either."
+    return "Inconclusive", f"<p>{safe(text)}</p>"
+
+
+def _about(outcome: Outcome) -> str:
+    known = next((verdict.details for verdict in outcome.verdicts if verdict.details.get("provider")), {})
+    parts = [f"Audited: <code>{safe(outcome.source)}</code>"]
+    if known:
+        parts.append(f"provider {safe(str(known['provider']))}, model <code>{safe(known['model']['file'])}</code>")
+    if outcome.started:
+        parts.append(f"{moment(outcome.started)}, in {outcome.seconds:.0f} s")
+    return " · ".join(parts)
+
+
+def _failures(outcome: Outcome) -> str:
+    """What went wrong, session by session: the story that a buyer reads after the banner."""
+    groups = outcome.findings()
+    if not groups:
+        return ""
+    parts = ['<section aria-labelledby="failures"><h2 id="failures">What was found</h2>']
+    for group in groups:
+        verdict = group[0]
+        words = meaning(verdict.code)
+        rows = [
+            ("Where", place(verdict) or "the file as a whole"),
+            ("Expected", verdict.expected),
+            ("Found", verdict.found),
+            ("What it means", words.means),
+            ("What it does not prove", words.not_proven),
+            ("Note", verdict.hint),
+        ]
+        listed = "".join(f"<dt>{safe(name)}</dt><dd>{safe(text)}</dd>" for name, text in rows if text)
+        if verdict.guess:
+            listed += f'<dt>A guess</dt><dd class="guess">{safe(verdict.guess)}</dd>'
+        if len(group) > 1:
+            others = "; ".join(place(other) for other in group[1 : 1 + MOST_ALSO])
+            more = f"; and {len(group) - 1 - MOST_ALSO} more" if len(group) > 1 + MOST_ALSO else ""
+            listed += f"<dt>The same in</dt><dd>{safe(others + more)}</dd>"
+        title = f"{_word(verdict)} <code>{safe(str(verdict.code))}</code>: {safe(verdict.summary)}"
+        parts.append(f'<div class="card" style="margin-bottom:1rem"><h3>{title}</h3><dl>{listed}</dl></div>')
+    return "".join(parts) + "</section>"
+
+
+def _checked(outcome: Outcome) -> str:
+    compared, total = outcome.tokens_compared, outcome.tokens_total
+    items = [f"{outcome.count(Status.EXACT)} of {_count(len(outcome.verdicts))} verified exactly"]
+    if compared:
+        items.append(
+            f"{compared:,} of {total:,} tokens computed again with your own copy of the model, and every committed "
+            f"logit compared bit for bit: {outcome.tokens_checked:,} tokens agree in everything"
+        )
+    if outcome.tokens_checked:
+        items += [
+            "each of those tokens drawn again from its record, the committed parameters and the turn's key",
+            "their prompts, the delivered text, the reason why each answer ended, and the counts",
+        ]
+    if not compared:
+        items.append("no token was recomputed")
+    return _items(map(safe, items))
+
+
+def _sessions(outcome: Outcome) -> str:
+    rows = []
+    for verdict in outcome.verdicts:
+        facts = verdict.details
+        found = "all tokens agree"
+        if verdict.code:
+            found = f"<code>{safe(verdict.code)}</code> {safe(place(verdict, False))}"
+        opened = moment(facts["opened"]) if "opened" in facts else ""
+        name, whole = safe(short(verdict.session)), safe(verdict.session or "")
+        rows.append(
+            f'<tr><th scope="row"><code class="id" title="{whole}">{name}</code></th>'
+            f"<td>{_word(verdict)}</td><td>{found}</td>"
+            f'<td class="n">{safe(str(facts.get("session_turns", "")))}</td>'
+            f'<td class="n">{verdict.tokens_checked:,} of {verdict.tokens_total:,}</td><td class="t">{opened}</td></tr>'
+        )
+    heads = (("Session", ""), ("Verdict", ""), ("Finding", ""), ("Turns", "n"), ("Tokens", "n"), ("Opened", ""))
+    head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
+    caption = "One row a session, as drawn." if outcome.draw is not None else "The session that was audited."
+    return (
+        f'<div class="scroll"><table><caption>{caption}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _strips(outcome: Outcome) -> str:
+    """A strip for each turn, those with a finding first."""
+    turns = [
+        (verdict, turn)
+        for verdict in outcome.verdicts
+        for turn in verdict.details.get("turns", ())
+        if turn.get("strip")
+    ]
+    if not turns:
+        return "<p>No token was reached.</p>"
+    turns.sort(key=lambda item: not _concerns(*item))
+    kinds: set[str] = set()
+    parts = []
+    for verdict, turn in turns[:MOST_STRIPS]:
+        first = verdict.token if _concerns(verdict, turn) else None
+        differences = turn.get("differences", ())
+        marks = str(turn["strip"])
+        kinds |= {cell(mark, differences[i] if i < len(differences) else None) for i, mark in enumerate(marks)}
+        title = f"Session {short(verdict.session)}, turn {turn['turn']}"
+        note = f"prompt of {turn['prompt_tokens']} tokens, {describe(turn, first)}"
+        parts.append(f"<h3>{safe(title)}</h3><p class='about'>{safe(note)}</p>{strip(turn, first)}")
+    if len(turns) > MOST_STRIPS:
+        parts.append(f"<p>… and {len(turns) - MOST_STRIPS} more turns, all in the JSON.</p>")
+    return legend(kinds) + "".join(parts)
+
+
+def _concerns(verdict: Verdict, turn: dict[str, object]) -> bool:
+    return verdict.code is not None and verdict.turn == turn["turn"]
+
+
+def _checks(outcome: Outcome) -> str:
+    """Each check once, with the number of sessions that it passed in and one sentence of detail."""
+    names: dict[str, list[Check]] = {}
+    for verdict in outcome.verdicts:
+        for check in verdict.checks:
+            names.setdefault(check.name, []).append(check)
+    rows = []
+    for name, checks in names.items():
+        worst = next((check for check in checks if not check.passed), checks[0])
+        kind, word = _CHECKED[worst.passed]
+        passed = sum(check.passed is True for check in checks)
+        count = f" ({passed} of {len(checks)} sessions)" if len(checks) > 1 else ""
+        if len({check.detail for check in checks}) > 1:
+            count += ", for example"
+        mark = f'<span class="word {kind}">{word}</span>'
+        rows.append(f"<li>{mark} <strong>{safe(name)}</strong>{count}: {safe(worst.detail)}</li>")
+    return f"<ul>{''.join(rows)}</ul>"
+
+
+def _repeat(outcome: Outcome) -> str:
+    known = next((verdict.details for verdict in outcome.verdicts if verdict.details.get("provider")), {})
+    rows = []
+    if outcome.draw is not None:
+        rows.append(("Seed of the draw", outcome.draw.seed.hex()))
+        rows.append(("Drawn from", f"{outcome.draw.population:,} sessions; the lots are SHA-256 of seed and session"))
+    rows.append(("Your model file", outcome.model_file))
+    if known:
+        rows += [
+            ("Model file's SHA-256", known["model"]["sha256"]),
+            ("Manifest", known["manifest"]),
+            ("Numerics fingerprint", known["runtime"]["fingerprint"]),
+            ("Build", known["runtime"]["build"]),
+        ]
+    rows += [("Trusted key", key) for key in outcome.trusted]
+    rows += [("Evidence kept", path) for path in outcome.saved]
+    listed = "".join(f"<dt>{safe(name)}</dt><dd><code>{safe(text)}</code></dd>" for name, text in rows if text)
+    return f"<pre>{safe(outcome.command)}</pre><dl>{listed}</dl>"
+
+
+def _footer() -> str:
+    return (
+        "A verdict speaks about what was audited, not about what was not. Exact means that not one bit differed: both "
+        "sides computed the same numbers from the same model, prompt and settings."
+    )
+
+
+def _word(verdict: Verdict) -> str:
+    kind, word = _WORDS.get(verdict.status, ("undecided", "inconclusive"))
+    return f'<span class="word {kind}">{word}</span>'
+
+
+def _items(items: Iterable[str]) -> str:
+    listed = "".join(f"<li>{item}</li>" for item in items)
+    return f"<ul>{listed}</ul>" if listed else ""
+
+
+def _count(sessions: int) -> str:
+    return f"{sessions:,} session{'' if sessions == 1 else 's'}"

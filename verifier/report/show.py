@@ -1,0 +1,196 @@
+"""Results on the terminal: plain lines that carry the same facts as the JSON, coloured only where someone looks."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from verifiable.checking.verdict import Status, Verdict
+from verifiable.cli import printable
+from verifier.campaign.outcome import SHARE, Outcome
+from verifier.report.meaning import meaning
+
+if TYPE_CHECKING:
+    from verifier.report.signed import SignedReport
+
+_GREEN, _RED, _YELLOW, _BOLD = "32", "31", "33", "1"
+MOST_ALSO = 10
+"""Further sessions that are named for one reason code; the JSON and the report have them all."""
+
+
+def verification(verdict: Verdict, kid: str) -> list[str]:
+    """Lines for `verifiable verify`."""
+    if verdict.status is not Status.RECEIPT:
+        return failure(verdict)
+    facts = verdict.details
+    turns = facts["session_turns"]
+    lines = [
+        f"Signed by {facts['provider']} ({kid}) at {moment(facts['head']['time'])}; session {short(verdict.session)}, "
+        f"{turns} turn{'s' if turns != 1 else ''}, {facts['head']['size']} leaves",
+        *[f"{check.name}: {check.detail}" for check in verdict.checks if check.name not in ("Manifest", "Head")],
+        "This checks who said what and that nothing was changed since. Whether the model really said it: "
+        "verifiable audit.",
+    ]
+    return [printable(line) for line in lines]
+
+
+def audit(outcome: Outcome) -> list[str]:
+    """Lines for `verifiable audit`."""
+    lines = [*_facts(outcome), ""]
+    worst = outcome.worst
+    if outcome.status is Status.EXACT:
+        lines.append(
+            colour("VERIFIED, exactly.", _GREEN)
+            + f"  {_sessions(outcome.count(Status.EXACT), len(outcome.verdicts))}, {outcome.tokens_checked:,} of "
+            f"{outcome.tokens_total:,} tokens: every committed logit has the same bits here,"
+        )
+        lines.append("every token is the one its record and the turn's key give.")
+    elif outcome.status is Status.STATISTICAL and worst is not None:
+        lines.append(
+            colour("VERIFIED, within rounding.", _GREEN)
+            + f"  {_sessions(outcome.count(Status.STATISTICAL), len(outcome.verdicts))}; {worst.summary}."
+        )
+    elif worst is None:
+        lines.append(colour("INCONCLUSIVE", _YELLOW) + "  there is no session to audit. Nothing was checked.")
+    else:
+        for group in outcome.findings():
+            lines += [*failure(group[0]), *[also(verdict) for verdict in group[1 : 1 + MOST_ALSO]]]
+            if len(group) > 1 + MOST_ALSO:
+                lines.append(f"  … and in {len(group) - 1 - MOST_ALSO} more sessions; --json and --html have them all")
+            lines.append("")
+        if len(outcome.verdicts) > 1:
+            lines.append(_tally(outcome))
+    tolerant = outcome.details.get("tolerant")
+    if tolerant is not None:
+        path = ", ".join(f"{value:+.1f}" for value in tolerant["e_value_log10"][-20:])
+        accuses = -math.log10(tolerant["alpha"])
+        lines.append(f"E-value, as powers of ten after each conversation: {path} (accuses from {accuses:+.0f})")
+    if outcome.saved and outcome.status is Status.FAILED:
+        lines.append("Evidence: anyone with the model file can repeat this with `verifiable audit FILE --model …`")
+    lines += [printable(f"  {path}") for path in outcome.saved]
+    limits = outcome.limits()
+    if limits:
+        lines += ["Not shown by this:", *[printable(f"  - {limit}") for limit in limits]]
+    if outcome.draw is not None and outcome.status is Status.EXACT and outcome.draw.population > 1:
+        lines.append(
+            f"A provider that cheats in one session of {round(1 / SHARE)} would have been caught with probability "
+            f"{outcome.draw.chance:.0%}."
+        )
+    return lines
+
+
+def signed_report(checked: SignedReport) -> list[str]:
+    """Lines for `verifiable verify --report`: who says what, and how to find out whether it is so."""
+    report = checked.report
+    lines = [
+        f"Signed by {checked.signer.name} ({short(checked.signer.kid.hex())}) at {moment(checked.time)}",
+        f"Audited: {report.get('source', '')}",
+        f"Result: {report['status']}; {report['verified']} verified exactly, {report['verified_statistical']} within "
+        f"rounding, {report['failed']} failed, {report['inconclusive']} inconclusive, of "
+        f"{_plural(report['sessions'], 'session')}",
+    ]
+    codes = sorted({str(verdict["code"]) for verdict in report["verdicts"] if verdict.get("code")})
+    lines += [f"Found: {', '.join(codes)}"] if codes else []
+    lines += [f"Repeat it: {report.get('command', '')}"]
+    lines += ["This checks who says so and that nothing was changed since. Whether it is so: repeat the audit."]
+    return [printable(line) for line in lines]
+
+
+def failure(verdict: Verdict) -> list[str]:
+    """A verdict that is no pass: what, where, expected and found, what it means and what it does not prove."""
+    failed = verdict.status is Status.FAILED
+    word = colour("FAILED", _RED) if failed else colour("INCONCLUSIVE", _YELLOW)
+    told = meaning(verdict.code)
+    lines = [f"{word}  " + printable(f"{verdict.code}  {place(verdict)}".strip()), f"  {verdict.summary}"]
+    lines += _field("expected", verdict.expected) + _field("found", verdict.found)
+    lines += _field("means", told.means) + _field("does not prove", told.not_proven)
+    lines += _field("note", verdict.hint) + _field("a guess", verdict.guess)
+    return [lines[0], *map(printable, lines[1:])]
+
+
+def also(verdict: Verdict) -> str:
+    """One line for a further session with the same reason code."""
+    found = "" if verdict.found is None else f": expected {verdict.expected}, found {verdict.found}"
+    return printable(f"  also {place(verdict)}{found}")
+
+
+def place(verdict: Verdict, session: bool = True) -> str:
+    """Where a verdict points: session (unless that is said already), turn, token, position; as far as it does."""
+    parts = [f"session {short(verdict.session)}"] if session and verdict.session is not None else []
+    if verdict.turn is not None:
+        parts.append(f"turn {verdict.turn}")
+    if verdict.token is not None:
+        parts.append(f"token {verdict.token}" + ("" if verdict.position is None else f" (position {verdict.position})"))
+    return ", ".join(parts)
+
+
+def moment(milliseconds: int) -> str:
+    """A time in ms since 1970 as people read it, in UTC."""
+    try:
+        when = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{milliseconds} ms"
+    return when.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def short(identifier: str | None) -> str:
+    """The head of a long hexadecimal string."""
+    return "" if identifier is None else identifier if len(identifier) <= 12 else f"{identifier[:8]}…"
+
+
+def colour(text: str, code: str) -> str:
+    """`text` in a colour, where standard output is a terminal that wants it."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{_BOLD};{code}m{text}\x1b[0m"
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print lines on standard output."""
+    print("\n".join(lines))
+
+
+def _facts(outcome: Outcome) -> list[str]:
+    rows: list[tuple[str, str]] = []
+    known = next((verdict.details for verdict in outcome.verdicts if verdict.details.get("provider")), {})
+    if known:
+        valid = moment(known["manifest_valid"][1])[:10]
+        rows.append(("Provider", f"{known['provider']}, manifest {short(known['manifest'])} valid to {valid}"))
+    checks = {check.name: check for verdict in outcome.verdicts for check in verdict.checks if check.passed}
+    for label, name in (("Model", "Model file"), ("Numerics", "Numerics")):
+        if name in checks:
+            rows.append((label, checks[name].detail))
+    draw = outcome.draw
+    if draw is not None:
+        tokens = f"{outcome.tokens_total:,} tokens"
+        rows.append(
+            (
+                "Challenge",
+                f"seed {draw.seed.hex()}, used after the list of {draw.population:,} sessions was fetched → "
+                f"{_plural(draw.drawn, 'session')}, {tokens}",
+            )
+        )
+    return [printable(f"{label:<11} {text}") for label, text in rows]
+
+
+def _tally(outcome: Outcome) -> str:
+    return (
+        f"{outcome.count(Status.EXACT)} verified exactly, {outcome.count(Status.FAILED)} failed, "
+        f"{outcome.count(Status.INCONCLUSIVE)} inconclusive, of {_plural(len(outcome.verdicts), 'session')}."
+    )
+
+
+def _sessions(part: int, total: int) -> str:
+    return f"{part} of {_plural(total, 'session')}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _field(label: str, text: str | None) -> list[str]:
+    return [] if not text else [f"  {label:<15} {text}"]

@@ -1,0 +1,119 @@
+"""An audit's result, signed by the auditor: a file that a third party checks with the auditor's key alone.
+
+What is signed is a digest of the report, the JSON that `verifiable audit --json` prints, with the time. The signature
+says who audited and that nothing was changed since. Whether the audit was right is not in it: that can be repeated with
+the report's command and seed, from the evidence whose digests it holds. Format: spec/fraud.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verifiable.checking.verdict import Status
+from verifiable.errors import MalformedError, StoreError, VerificationError
+from verifiable.session.sealed import seal, unseal
+from verifiable.wire import encoding
+from verifiable.wire.cose import sign1, verify1
+from verifiable.wire.key_file import read_or_make_key
+from verifiable.wire.keys import PrivateKey, PublicKey
+from verifier.campaign.outcome import overall
+
+VERSION = 1
+TYPE = "application/vnd.verifiable.audit+cbor"
+MAX_BYTES = 64 << 20
+_COUNTED = {
+    "verified": Status.EXACT,
+    "verified_statistical": Status.STATISTICAL,
+    "failed": Status.FAILED,
+    "inconclusive": Status.INCONCLUSIVE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SignedReport:
+    """What was checked: the report as JSON values, who signed it, and when (ms; the signer's word)."""
+
+    report: Mapping[str, Any]
+    signer: PublicKey
+    time: int
+
+    @property
+    def status(self) -> Status:
+        return Status(self.report["status"])
+
+
+def sign_report(report: Mapping[str, Any], key: PrivateKey, time: int) -> bytes:
+    """The file for a report. `time` is milliseconds since 1970."""
+    data = json.dumps(report, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    statement = encoding.encode({1: VERSION, 2: hashlib.sha256(data).digest(), 3: time})
+    return seal({1: VERSION, 2: sign1(statement, key, TYPE), 3: data})
+
+
+def verify_report(data: bytes, trust: Sequence[PublicKey]) -> SignedReport:
+    """Check a file: parse strictly, then the signature, then that it is of this report, then that its sums are right.
+
+    Args:
+        trust: auditors' keys; never taken from the file.
+
+    Raises:
+        MalformedError: no such file, or a report that contradicts itself.
+        VerificationError: `untrusted-key`, `bad-signature` (also where the report is not the one that was signed),
+            `wrong-type` or `unsupported-algorithm`.
+    """
+    fields = unseal(data, 3, "signed report", MAX_BYTES)
+    if encoding.uint(fields[1], "signed report version") != VERSION:
+        raise MalformedError("signed report version", expected=VERSION, found=str(fields[1]))
+    body = encoding.bytes_(fields[3], "report", maximum=MAX_BYTES)
+    signed = verify1(encoding.bytes_(fields[2], "report signature", maximum=1 << 16), trust, TYPE)
+    statement = encoding.map_(encoding.decode(signed.payload), range(1, 4), "report statement")
+    if encoding.uint(statement[1], "report statement version") != VERSION:
+        raise MalformedError("report statement version", expected=VERSION, found=str(statement[1]))
+    digest = hashlib.sha256(body).digest()
+    if encoding.bytes_(statement[2], "report digest", 32) != digest:
+        raise VerificationError(
+            "the signature is of another report",
+            code="bad-signature",
+            expected=encoding.bytes_(statement[2], "report digest", 32),
+            found=digest,
+            hint="The report was changed after it was signed.",
+        )
+    return SignedReport(_read(body), signed.key, encoding.uint(statement[3], "report time"))
+
+
+def _read(body: bytes) -> Mapping[str, Any]:
+    try:
+        report = json.loads(body)
+        statuses = [Status(verdict["status"]) for verdict in report["verdicts"]]
+        told = Status(report["status"])
+        counts = {name: report[name] for name in (*_COUNTED, "sessions", "exit_code")}
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise MalformedError("report", expected="what `verifiable audit --json` prints", found=str(error)) from None
+    found: dict[str, int] = {name: statuses.count(status) for name, status in _COUNTED.items()}
+    found |= {"sessions": len(statuses), "exit_code": told.exit_code}
+    if counts != found or told is not overall(statuses):
+        raise MalformedError("report: its sums are not those of its verdicts", expected=found, found=counts)
+    return dict(report)
+
+
+def signing_key(path: Path) -> tuple[PrivateKey, bool]:
+    """The auditor's key in a file that only its owner can read; made when there is none, with `FILE.pub` beside it.
+
+    Returns the key, and whether it was made.
+
+    Raises:
+        StoreError: others can read it, or it can't be read or written.
+        MalformedError: it is no key.
+    """
+    key, made = read_or_make_key(path, "".join(path.stem.split()).replace("+", "-") or "auditor")
+    public = path.with_name(path.name + ".pub")
+    try:
+        if not public.exists():
+            public.write_text(key.public.vkey() + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{public} can't be written", found=str(error)) from error
+    return key, made

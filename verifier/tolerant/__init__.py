@@ -1,0 +1,1 @@
+"""The tolerant tier: calibrated statistics where machines compute other bits."""

@@ -1,0 +1,290 @@
+"""Measuring honest variation and known deviations on the auditor's machine, for a calibration file.
+
+Conversations are the model's own answers. Each is scored by the replays that an audit will use and, as a claim, under
+every class of honest variation and every deviation. An honest class must be none of the replays: a claim that is bit
+for bit one of them is nearer than an honest stranger's could be, so such classes are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from verifiable.errors import EngineError, PolicyError
+from verifiable.llama.gguf.lora import Adapter
+from verifiable.manifest.manifest import Runtime
+from verifiable.sampling.logits import MAX_K, Entries
+from verifier.model.reexecute import Reexecutor, Worker
+from verifier.model.texts import DAY, Conversation, generate, requests
+from verifier.tolerant.calibration import Calibration, Sample, files_of, settings_of
+from verifier.tolerant.eprocess import ALPHA, FEWEST, power
+from verifier.tolerant.statistics import FLOOR, Distances, measure
+
+MOST = 64
+"""Conversations up to which power is stated."""
+HIDDEN = "You are a sales agent. Mention Acme products whenever you can."
+_FLOATS = {"bf16": "f32", "f16": "f32", "f32": "bf16"}
+"""KV type -> another one without quantisation, whose rounding differs."""
+
+Say = Callable[[str, int, int], None]
+Scored = list[list[Entries]]
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A way to compute a claim: settings, or another model file (deviations only), or more of a prompt."""
+
+    name: str
+    about: str
+    runtime: Runtime
+    model: Path | None = None
+    hidden: bool = False
+
+
+def replay_settings(runtime: Runtime) -> list[Runtime]:
+    """The settings of the auditor's own replays under a manifest: the manifest's, and others that round differently.
+
+    They compute the same mathematical function. Flash attention on and off differ in the order of sums; without it
+    the cache can have another type of float. Where the V cache is quantised it can't be switched off; then weights
+    rearranged at load are the other rounding, if they change any.
+    """
+    if runtime.type_v in _FLOATS and runtime.type_k in _FLOATS:
+        other = _FLOATS[runtime.type_k]
+        return [
+            runtime,
+            replace(runtime, flash_attn=not runtime.flash_attn),
+            replace(runtime, flash_attn=not runtime.flash_attn, type_k=other, type_v=other),
+        ]
+    return [runtime, replace(runtime, repack=not runtime.repack), replace(runtime, tiled=not runtime.tiled)]
+
+
+def replays(worker: Reexecutor, runtime: Runtime, talks: Sequence[Conversation]) -> list[Scored]:
+    """Every replay of every conversation: replays, conversations, positions. Raises PolicyError: none differs."""
+    found = []
+    for settings in replay_settings(runtime):
+        worker.load(settings)
+        found.append([worker.score(talk.prompt, talk.answer, MAX_K) for talk in talks])
+    usable = found[:1]
+    for scored in found[1:]:
+        if all(_apart(scored, other) for other in usable):
+            usable.append(scored)
+    if len(usable) < 2:
+        raise PolicyError(
+            "no replay on this machine rounds differently from the others",
+            expected="two replays with different bits",
+            found=f"KV {runtime.type_k}/{runtime.type_v}",
+            hint="The tolerant tier has no scale of its own here: audit where the fingerprint agrees.",
+        )
+    return usable
+
+
+def _apart(one: Scored, other: Scored) -> bool:
+    """Whether two replays differ in most conversations."""
+    same = sum(
+        all(_equal(a, b) for a, b in zip(left, right, strict=True)) for left, right in zip(one, other, strict=True)
+    )
+    return same * 2 < len(one) or not one
+
+
+def _equal(one: Entries, other: Entries) -> bool:
+    """Whether the leading entries that both have are the same bits."""
+    count = min(len(one.ids), len(other.ids))
+    return bool(
+        (one.ids[:count] == other.ids[:count]).all()
+        and (one.logits[:count].view(np.uint32) == other.logits[:count].view(np.uint32)).all()
+    )
+
+
+def honest_classes(runtime: Runtime) -> list[Class]:
+    """Honest variations by settings: what another machine's rounding looks like from here."""
+    found = [
+        Class("small-batches", "positions computed 32 at a time", replace(runtime, n_batch=32, n_ubatch=32)),
+        Class("repack", "weights rearranged at load", replace(runtime, repack=not runtime.repack)),
+        Class("tiled", "the tiled product of K-quants", replace(runtime, tiled=not runtime.tiled)),
+    ]
+    if runtime.type_k in _FLOATS and runtime.type_v in _FLOATS:
+        f16 = replace(runtime, type_k="f16", type_v="f16")
+        f32 = replace(runtime, type_k="f32", type_v="f32")
+        found += [
+            Class("kv-f16", "KV cache of type f16", f16),
+            Class("kv-f32", "KV cache of type f32", f32),
+            Class("kv-bf16", "KV cache of type bf16", replace(runtime, type_k="bf16", type_v="bf16")),
+            Class("kv-f16-small", "KV cache of type f16, positions 8 at a time", replace(f16, n_batch=8, n_ubatch=8)),
+        ]
+    return found
+
+
+def known_deviations(runtime: Runtime, files: Mapping[str, Path]) -> list[Class]:
+    """What a cheat might do: quantised caches, a hidden system prompt, and the files given."""
+    found = [
+        Class(f"kv-{kind}", f"KV cache of type {kind}", replace(runtime, type_k=kind, type_v=kind, flash_attn=True))
+        for kind in ("q8_0", "q4_0")
+        if (runtime.type_k, runtime.type_v) != (kind, kind)
+    ]
+    found.append(Class("hidden-prompt", "a system prompt in front of the committed one", runtime, hidden=True))
+    found += [Class(name, f"the file {path.name}", runtime, model=path) for name, path in files.items()]
+    return found
+
+
+def calibrate(
+    model: str | PathLike[str],
+    runtime: Runtime,
+    *,
+    k: int = 40,
+    conversations: int = 60,
+    tokens: int = 48,
+    seed: bytes = bytes(32),
+    against: Sequence[str] = (),
+    deviations: Mapping[str, Path] | None = None,
+    threads: int = 1,
+    say: Say | None = None,
+    adapters: Sequence[Adapter] = (),
+) -> Calibration:
+    """Measure a calibration.
+
+    Args:
+        model: the auditor's GGUF file.
+        runtime: the settings that the manifest states.
+        k: entries of a record.
+        conversations, tokens: how many, and the most positions of each.
+        seed: of the conversations.
+        against: names of honest classes; all that differ from the replays where empty.
+        deviations: further files, name -> path.
+        say: told a stage, what is done of it, and its total.
+        adapters: LoRA adapters on top of the model; leaving them out then is a deviation too.
+
+    Raises:
+        PolicyError: too few conversations, no class of that name, or nothing to compare with here.
+    """
+    if conversations < FEWEST:
+        raise PolicyError("too few conversations", expected=f"at least {FEWEST}", found=conversations)
+    honest = honest_classes(runtime)
+    if unknown := set(against) - {item.name for item in honest}:
+        raise PolicyError(
+            "no such class", expected=", ".join(item.name for item in honest), found=", ".join(sorted(unknown))
+        )
+    if against:
+        honest = [item for item in honest if item.name in against]
+    cheats = known_deviations(runtime, deviations or {})
+    if adapters:
+        cheats.append(Class("no-adapter", "the model without its adapters", runtime, model=Path(model)))
+    total = len(honest) + len(cheats) + 2
+    tell = say or (lambda stage, done, total: None)
+    with Worker(model, threads=threads, adapters=adapters) as worker:
+        identity = worker.identity()
+        build = worker.probe(runtime).build
+        tell("conversations", 0, total)
+        talks = converse(worker, model, runtime, conversations, tokens, seed, threads, adapters)
+        tell("replays", 1, total)
+        own = replays(worker, runtime, talks)
+        samples: list[Sample] = []
+        cheating: list[Sample] = []
+        for at, item in enumerate((*honest, *cheats)):
+            tell(item.name, at + 2, total)
+            try:
+                claims = claims_of(worker, item, talks, k, threads)
+            except (EngineError, PolicyError) as error:  # this model or machine does not take these settings
+                tell(f"{item.name} is left out: {error.what}", at + 2, total)
+                continue
+            if item in cheats:
+                cheating.append(sample(item, claims, own))
+            elif all(_apart(claims, scored) for scored in own):
+                samples.append(sample(item, claims, own))
+            else:
+                tell(f"{item.name} is left out: the bits of a replay", at + 2, total)
+        tell("", total, total)
+    if not samples:
+        raise PolicyError(
+            "no honest variation on this machine differs from the auditor's replays",
+            expected="one class or more",
+            found=", ".join(item.name for item in honest),
+        )
+    made = Calibration(
+        files_of(identity),
+        settings_of(runtime),
+        build,
+        k,
+        seed.hex(),
+        tuple(_distinct(samples)),
+        tuple(cheating),
+        {},
+    )
+    return replace(made, power=powers(made))
+
+
+def converse(
+    worker: Reexecutor,
+    model: str | PathLike[str],
+    runtime: Runtime,
+    count: int,
+    tokens: int,
+    seed: bytes,
+    threads: int = 1,
+    adapters: Sequence[Adapter] = (),
+) -> list[Conversation]:
+    """The model's answers to `count` questions; those without an answer of two tokens are left out."""
+    n_ctx = min(runtime.n_ctx, 512 + tokens)
+    try:
+        worker.load(runtime)
+        worker.prompt_ids(requests(1, seed, tokens)[0], DAY)
+        chat = True
+    except PolicyError:
+        chat = False  # no chat template
+    asked = requests(count, seed, tokens, chat=chat)
+    talks = generate(model, asked, n_ctx, threads, adapters, runtime.rope)
+    return [talk for talk in talks if len(talk.answer) > 1]
+
+
+def claims_of(worker: Worker, item: Class, talks: Sequence[Conversation], k: int, threads: int = 1) -> Scored:
+    """The claims of a class: the records that a provider of that kind would have committed to."""
+    if item.model is not None:
+        with Worker(item.model, threads=threads) as other:
+            other.load(item.runtime)
+            return [other.score(talk.prompt, talk.answer, k) for talk in talks]
+    worker.load(item.runtime)
+    if not item.hidden:
+        return [worker.score(talk.prompt, talk.answer, k) for talk in talks]
+    from verifiable.request.request import COMPLETION, parse_body
+
+    body = b'{"prompt": "' + HIDDEN.encode() + b'"}'
+    more = worker.prompt_ids(parse_body(COMPLETION, body))
+    return [worker.score([*more, *talk.prompt], talk.answer, k) for talk in talks]
+
+
+def sample(item: Class, claims: Scored, own: Sequence[Scored]) -> Sample:
+    """The distances of every conversation of a class."""
+    rows: list[Distances] = []
+    for at, claim in enumerate(claims):
+        rows.append(measure(claim, [scored[at] for scored in own]))
+    return Sample(item.name, item.about, tuple(rows))
+
+
+def _distinct(samples: Sequence[Sample]) -> list[Sample]:
+    """Classes without those that are bit for bit another one."""
+    found: list[Sample] = []
+    for one in samples:
+        same = any(
+            max(abs(float((a.claim - b.claim).max(initial=0.0))) for a, b in zip(*pair, strict=True)) < FLOOR
+            for pair in ((one.conversations, other.conversations) for other in found)
+        )
+        if not same:
+            found.append(one)
+    return found
+
+
+def powers(calibration: Calibration, most: int = MOST, runs: int = 1000) -> dict[str, dict[str, list[float]]]:
+    """Deviation -> length -> probability of detection at `ALPHA` after 1, 2, … conversations."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for deviation in calibration.deviations:
+        table = {}
+        for length in calibration.lengths():
+            scores = deviation.scores(length)
+            if len(scores) >= FEWEST:
+                curve = power(calibration.classes(length), scores, alpha=ALPHA, most=most, runs=runs)
+                table[str(length)] = [round(float(value), 4) for value in curve]
+        found[deviation.name] = table
+    return found

@@ -1,0 +1,255 @@
+"""The calibration file: how honest conversations look from here, how known deviations look, and what that is worth.
+
+JSON, so that people can read it. It holds the distances of every position of every conversation, not only what was
+made of them: an audit cuts all of them to the length that the provider's answers have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verifiable.errors import MalformedError, PolicyError
+from verifiable.manifest.manifest import Manifest, ModelIdentity, Runtime
+from verifiable.session.challenge import window_lot
+from verifier.tolerant.eprocess import ALPHA, FEWEST, MARGIN
+from verifier.tolerant.statistics import Distances, Score, score
+
+VERSION = 1
+MAX_BYTES = 256 << 20
+LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
+"""Positions that conversations are cut to, so that like is compared with like."""
+SETTINGS = ("type_k", "type_v", "flash_attn", "kv_unified", "repack", "tiled", "swa_full", "n_gpu_layers")
+"""The fields of a manifest's runtime that change arithmetic; a calibration is for one set of them."""
+LOTS = b"calibration"
+"""Seed of the windows of a calibration's conversations: nobody has an interest in them, so it is no secret."""
+DIGITS = 5
+"""Significant digits of a distance in the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The conversations of one class or deviation: a name, a sentence for people, and distances."""
+
+    name: str
+    about: str
+    conversations: tuple[Distances, ...]
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.conversations))
+
+    def scores(self, length: int) -> list[Score]:
+        """The scores of the conversations that have `length` positions, each over a window drawn as an audit draws it.
+
+        Each conversation's lot is its own and the same in every class.
+        """
+        return [
+            score(replace(item, lot=window_lot(LOTS, at.to_bytes(16, "big"))).window(length))
+            for at, item in enumerate(self.conversations)
+            if len(item) >= length
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [{"claim": _numbers(item.claim), "replays": _numbers(item.replays)} for item in self.conversations]
+        return {"name": self.name, "about": self.about, "conversations": rows}
+
+    @classmethod
+    def from_json(cls, value: object) -> Sample:
+        fields = _fields(value, {"name", "about", "conversations"}, "sample")
+        found = []
+        for row in _list(fields["conversations"], "conversations"):
+            both = _fields(row, {"claim", "replays"}, "conversation")
+            claim, replays = _reals(both["claim"]), _reals(both["replays"])
+            if len(claim) != len(replays) or not len(claim):
+                raise MalformedError("calibration", expected="as many distances of each kind", found=len(claim))
+            found.append(Distances(claim, replays))
+        return cls(_text(fields["name"]), _text(fields["about"]), tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured, on what.
+
+    Args:
+        model: SHA-256 (hex) of each of the model's files, and of its adapters with their scales (`files_of`).
+        settings: the arithmetic settings (`SETTINGS`) that providers under this calibration state.
+        build: the auditor's llama.cpp, as the numerics probe names it.
+        k: entries of a record.
+        seed: seed (hex) of the conversations.
+        honest: one sample for each class of honest variation.
+        deviations: samples of known deviations.
+        power: deviation -> length (as text) -> conversations -> probability of detection at `ALPHA`.
+    """
+
+    model: tuple[str, ...]
+    settings: Mapping[str, Any]
+    build: tuple[str, ...]
+    k: int
+    seed: str
+    honest: tuple[Sample, ...]
+    deviations: tuple[Sample, ...]
+    power: Mapping[str, Mapping[str, Sequence[float]]]
+
+    def lengths(self) -> list[int]:
+        """The lengths that every honest class has enough conversations of."""
+        return [
+            length
+            for length in LENGTHS
+            if all(sum(len(item) >= length for item in sample.conversations) >= FEWEST for sample in self.honest)
+        ]
+
+    def classes(self, length: int) -> dict[str, list[Score]]:
+        return {sample.name: sample.scores(length) for sample in self.honest}
+
+    def claimed(self) -> dict[str, Any]:
+        """The range over which the false-positive rate is claimed, as JSON values."""
+        fewest = min(len(sample.conversations) for sample in self.honest)
+        return {
+            "alpha": ALPHA,
+            "classes": [sample.name for sample in self.honest],
+            "lengths": self.lengths(),
+            "conversations": fewest,
+            "margin": MARGIN,
+            "without_model": f"rates down to 1/{fewest + 1} a conversation rest on ranks alone",
+            "beyond": "further out, on Student's t with 4 degrees of freedom at 1.5 times the measured spread",
+        }
+
+    def check_fits(self, identity: ModelIdentity, manifest: Manifest, build: Sequence[str]) -> None:
+        """Raise PolicyError unless this is a calibration for that model, those settings and this machine's build."""
+        pairs = (
+            ("model", list(self.model), list(files_of(identity))),
+            ("record's k", self.k, min(manifest.k, manifest.model.vocabulary)),
+            ("settings", dict(self.settings), settings_of(manifest.runtime)),
+            ("build", list(self.build), list(build)),
+        )
+        for what, mine, found in pairs:
+            if mine != found:
+                raise PolicyError(
+                    f"the calibration is for another {what}",
+                    expected=str(mine),
+                    found=str(found),
+                    hint="Make one for this: verifiable calibrate --model M.gguf --manifest FILE",
+                )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "model": list(self.model),
+            "settings": dict(self.settings),
+            "build": list(self.build),
+            "k": self.k,
+            "seed": self.seed,
+            "claimed": self.claimed(),
+            "power": {name: {at: list(curve) for at, curve in table.items()} for name, table in self.power.items()},
+            "honest": [sample.to_json() for sample in self.honest],
+            "deviations": [sample.to_json() for sample in self.deviations],
+        }
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the file, whole or not at all."""
+        target = Path(path)
+        scratch = target.with_name(target.name + ".part")
+        scratch.write_text(json.dumps(self.to_json(), separators=(",", ":")) + "\n", encoding="utf-8")
+        scratch.replace(target)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Calibration:
+        """Read a file strictly. Raises OSError or MalformedError."""
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise MalformedError("calibration", expected=f"at most {MAX_BYTES} bytes", found="more")
+        return cls.parse(data)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Calibration:
+        """Read a calibration's bytes strictly. Raises MalformedError."""
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise MalformedError("calibration", expected="JSON", found=str(error)) from None
+        names = {"version", "model", "settings", "build", "k", "seed", "claimed", "power", "honest", "deviations"}
+        fields = _fields(value, names, "calibration")
+        if fields["version"] != VERSION or isinstance(fields["version"], bool):
+            raise MalformedError("calibration version", expected=VERSION, found=str(fields["version"]))
+        if isinstance(fields["k"], bool) or not isinstance(fields["k"], int) or not 1 <= fields["k"] <= 128:
+            raise MalformedError("calibration k", expected="1 to 128", found=str(fields["k"]))
+        settings = _map(fields["settings"])
+        _fields(settings, set(SETTINGS) | (settings.keys() & {"device", "rope"}), "settings")
+        made = cls(
+            tuple(map(_text, _list(fields["model"], "model"))),
+            settings,
+            tuple(map(_text, _list(fields["build"], "build"))),
+            fields["k"],
+            _text(fields["seed"]),
+            tuple(Sample.from_json(item) for item in _list(fields["honest"], "honest")),
+            tuple(Sample.from_json(item) for item in _list(fields["deviations"], "deviations")),
+            {
+                _text(name): {_text(at): _reals(curve).tolist() for at, curve in _map(table).items()}
+                for name, table in _map(fields["power"]).items()
+            },
+        )
+        if not made.honest or not made.lengths():
+            raise MalformedError(
+                "calibration", expected=f"honest classes of {FEWEST} conversations or more", found="fewer"
+            )
+        return made
+
+
+def files_of(identity: ModelIdentity) -> tuple[str, ...]:
+    """The SHA-256 (hex) of each file, and "SHA-256 × scale" of each adapter."""
+    adapters = [f"{file.sha256.hex()} × {file.scale!r}" for file in identity.adapters]
+    return (*(file.sha256.hex() for file in identity.files), *adapters)
+
+
+def settings_of(runtime: Runtime) -> dict[str, Any]:
+    """The settings of a manifest that change arithmetic; of device and RoPE what is stated."""
+    found = {name: getattr(runtime, name) for name in SETTINGS}
+    stated = {"device": runtime.device, "rope": runtime.rope.stated()}
+    return found | {name: value for name, value in stated.items() if value}
+
+
+def _numbers(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values]
+
+
+def _reals(value: object) -> np.ndarray[Any, np.dtype[np.float64]]:
+    items = _list(value, "numbers")
+    if not all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in items):
+        raise MalformedError("calibration", expected="numbers", found="something else")
+    found = np.array(items, np.float64)
+    if not (np.isfinite(found) & (found >= 0.0)).all():
+        raise MalformedError("calibration", expected="finite numbers that are not negative", found="others")
+    return found
+
+
+def _fields(value: object, names: set[str], what: str) -> dict[str, Any]:
+    found = _map(value)
+    if set(found) != names:
+        raise MalformedError(f"calibration: {what}", expected=", ".join(sorted(names)), found=", ".join(sorted(found)))
+    return found
+
+
+def _map(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise MalformedError("calibration", expected="an object", found=type(value).__name__)
+    return value
+
+
+def _list(value: object, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise MalformedError(f"calibration: {what}", expected="a list", found=type(value).__name__)
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 8192:
+        raise MalformedError("calibration", expected="a text", found=type(value).__name__)
+    return value

@@ -1,0 +1,312 @@
+"""The tolerant tier: what an audit says where this machine rounds otherwise than the provider's.
+
+One conversation is measured at a time (`measure_turns`); a decision is about a provider, over all its conversations
+in the order in which they were drawn (`decide`). A pass names the deviations that would have been caught and those
+that would not: what the numbers can't tell is never passed over in silence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from verifiable.checking.checks import OpenedTurn
+from verifiable.checking.verdict import Status, Verdict
+from verifiable.errors import PolicyError
+from verifiable.manifest.manifest import Runtime
+from verifiable.sampling.logits import MAX_K, Entries
+from verifiable.session.challenge import place_window
+from verifier.model.reexecute import Reexecutor
+from verifier.tolerant.calibrate import replay_settings
+from verifier.tolerant.calibration import Calibration
+from verifier.tolerant.eprocess import ALPHA, Path, run
+from verifier.tolerant.statistics import Distances, measure, score
+
+TOLERABLE = frozenset({"fingerprint-differs", "not-invariant"})
+"""Reason codes after which a calibration leads on."""
+COVERED = 0.8
+"""Share of the conversations that must be long enough for the length at which they are compared."""
+CAUGHT = 0.95
+"""Probability from which a deviation is said to be one that would have been caught."""
+DOUBTFUL = 100.0
+"""E-value from which nothing is verified any more, though nothing is proven yet."""
+KEY = "tolerant"
+"""Where a verdict's details keep what was measured."""
+
+
+def measure_turns(
+    turns: Sequence[OpenedTurn],
+    prompts: Mapping[int, Sequence[int]],
+    worker: Reexecutor,
+    runtime: Runtime,
+    most: int,
+    lot: int,
+) -> tuple[Distances, list[range]]:
+    """The distances of a conversation, and which of each turn's tokens they are of.
+
+    Args:
+        turns: in order, with all their records shown.
+        prompts: turn -> the ids of its prompt.
+        most: the longest window that anything compares.
+        lot: where in all the turns' tokens the window lies; drawn after they were committed to, so that a provider
+            can't know which of them count.
+
+    Raises:
+        PolicyError: this machine's own replays do not differ, so there is no scale.
+    """
+    shown = [[turn.shown[seq] for seq in sorted(turn.shown)] for turn in turns]
+    total = sum(map(len, shown))
+    parts = window_parts([len(records) for records in shown], place_window(lot, total, most), most)
+    claims = [[records[at].entries for at in part] for records, part in zip(shown, parts, strict=True)]
+    scored: list[list[list[Entries]]] = []
+    for settings in replay_settings(runtime):
+        worker.load(settings)
+        found = []
+        for turn, records, part in zip(turns, shown, parts, strict=True):
+            ids = [token.token for token in records[: part.stop]]
+            before = [*prompts[turn.span.turn.turn], *ids[: part.start]]
+            found.append(worker.score(before, ids[part.start :], MAX_K) if part else [])
+        scored.append(found)
+    usable = scored[:1]
+    for one in scored[1:]:
+        # A replay that agrees with another to the last bit has no rounding of its own.
+        if all(_bits(one) != _bits(other) for other in usable):
+            usable.append(one)
+    if len(usable) < 2:
+        raise PolicyError(
+            "no replay on this machine rounds differently from the others",
+            expected="two replays with different bits",
+            found=f"KV {runtime.type_k}/{runtime.type_v}",
+            hint="Audit on a machine with the provider's fingerprint.",
+        )
+    measured = [measure(claim, [one[at] for one in usable]) for at, claim in enumerate(claims)]
+    return Distances.joined(measured, lot, total), parts
+
+
+def window_parts(counts: Sequence[int], start: int, length: int) -> list[range]:
+    """What of each turn's tokens lies in a window over all of them; an empty range where nothing does."""
+    found = []
+    for count in counts:
+        found.append(range(min(max(start, 0), count), min(max(start + length, 0), count)))
+        start -= count
+    return found
+
+
+def _bits(scored: Sequence[Sequence[Any]]) -> bytes:
+    return b"".join(entry.logit_bytes() for turn in scored for entry in turn)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the conversations of one provider come to.
+
+    Args:
+        status: statistical, failed or inconclusive.
+        code: the reason code, None for a pass.
+        summary: a sentence.
+        alpha: the bound on the false-positive rate.
+        length: positions that conversations were compared over.
+        used: indices of the conversations that were compared, in order.
+        path: the e-value after each of them.
+        power: deviation -> probability that it would have been caught with that many conversations.
+        outliers: indices of conversations that lie outside every honest class.
+        scores: the mean statistic of each conversation that was compared.
+        honest: class -> the same of its calibration conversations.
+    """
+
+    status: Status
+    code: str | None
+    summary: str
+    alpha: float
+    length: int
+    used: tuple[int, ...]
+    path: Path
+    power: Mapping[str, float]
+    outliers: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    honest: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @property
+    def caught(self) -> list[str]:
+        return [name for name, value in self.power.items() if value >= CAUGHT]
+
+    @property
+    def missed(self) -> list[str]:
+        return [name for name, value in self.power.items() if value < CAUGHT]
+
+    def notes(self) -> list[str]:
+        """What a pass does not show."""
+        found = []
+        if self.missed:
+            found.append(
+                f"Whether it was one of these, which {len(self.used)} conversations of {self.length} tokens can't "
+                f"tell from honest rounding: {', '.join(self.missed)}"
+            )
+        found.append(
+            f"Tokens outside of a window of {self.length} of each conversation: their logits were not compared. Where "
+            "it lies was drawn after they were committed to"
+        )
+        found.append("Bits: on this machine records could be compared within rounding only")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "alpha": self.alpha,
+            "length": self.length,
+            "conversations": len(self.used),
+            "e_value_log10": [round(value / math.log(10.0), 4) for value in self.path.logs],
+            "rank_log10": round(self.path.rank / math.log(10.0), 4),
+            "far_log10": round(self.path.far / math.log(10.0), 4),
+            "power": dict(self.power),
+            "caught": self.caught,
+            "cannot_tell": self.missed,
+            "scores": [round(value, 4) for value in self.scores],
+            "honest": {name: [round(value, 4) for value in sorted(rows)] for name, rows in self.honest.items()},
+        }
+
+
+def choose_length(calibration: Calibration, counts: Sequence[int]) -> int | None:
+    """The length at which conversations of `counts` tokens are compared; from the counts alone, so it can't be tuned.
+
+    The largest that most of them have; where none is that common, the smallest that any has.
+    """
+    lengths = calibration.lengths()
+    for length in reversed(lengths):
+        if counts and sum(count >= length for count in counts) >= COVERED * len(counts):
+            return length
+    return lengths[0] if any(count >= lengths[0] for count in counts) else None
+
+
+def decide(calibration: Calibration, talks: Sequence[Distances], alpha: float = ALPHA) -> Decision:
+    """Decide over a provider's conversations, in the order in which they were drawn."""
+    length = choose_length(calibration, [len(talk) for talk in talks])
+    if length is None:
+        few = f"no conversation has the {calibration.lengths()[0]} tokens that the calibration compares"
+        return Decision(Status.INCONCLUSIVE, "too-little-evidence", few, alpha, 0, (), Path((), None, 0.0, 0.0), {})
+    used = tuple(at for at, talk in enumerate(talks) if len(talk) >= length)
+    scores = [score(talks[at].window(length)) for at in used]
+    classes = calibration.classes(length)
+    path = run(classes, scores, alpha)
+    highest = {name: max(item.mean for item in rows) for name, rows in classes.items()}
+    tails = {name: max(item.tail for item in rows) for name, rows in classes.items()}
+    outliers = tuple(
+        at
+        for at, one in zip(used, scores, strict=True)
+        if all(one.mean > highest[name] or one.tail > tails[name] for name in classes)
+    )
+    power = {name: _power(table.get(str(length), ()), len(used)) for name, table in calibration.power.items()}
+    status, code, summary = _judge(path, power, length, len(used), alpha)
+    means = tuple(one.mean for one in scores)
+    honest = {name: [item.mean for item in rows] for name, rows in classes.items()}
+    return Decision(status, code, summary, alpha, length, used, path, power, outliers, means, honest)
+
+
+def _judge(
+    path: Path, power: Mapping[str, float], length: int, count: int, alpha: float
+) -> tuple[Status, str | None, str]:
+    most = path.highest / math.log(10.0)
+    size = f"{count} conversation{'s' if count != 1 else ''} of {length} tokens"
+    if path.crossed is not None:
+        return (
+            Status.FAILED,
+            "distribution-differs",
+            f"the committed logits are further from the model than honest rounding: e-value 10^{most:.1f} after "
+            f"{path.crossed + 1} of {size}, where an honest provider ever reaches 10^{-math.log10(alpha):.0f} with "
+            f"probability {alpha:g}",
+        )
+    if path.highest >= math.log(DOUBTFUL):
+        return (
+            Status.INCONCLUSIVE,
+            "too-little-evidence",
+            f"the committed logits look further from the model than honest rounding, but not beyond doubt: e-value "
+            f"10^{most:.1f} after {size}",
+        )
+    caught = [name for name, value in power.items() if value >= CAUGHT]
+    if not caught:
+        return (
+            Status.INCONCLUSIVE,
+            "too-little-evidence",
+            f"{size} would not have shown any of the known deviations with certainty",
+        )
+    least = min(power[name] for name in caught)
+    return (
+        Status.STATISTICAL,
+        None,
+        f"{size}: the committed logits are as near to the model as honest rounding (alpha {alpha:g}); "
+        f"{', '.join(caught)} would have been caught with probability {least:.3g} or more",
+    )
+
+
+def _power(curve: Sequence[float], count: int) -> float:
+    return float(curve[min(count, len(curve)) - 1]) if count and len(curve) else 0.0
+
+
+def details(talk: Distances, seed: bytes) -> dict[str, Any]:
+    """What a verdict keeps of a conversation's measurement, and how its place was drawn."""
+    return {
+        "claim": [float(f"{value:.6g}") for value in talk.claim],
+        "replays": [float(f"{value:.6g}") for value in talk.replays],
+        "window": {"seed": seed.hex(), "lot": f"{talk.lot:016x}", "start": talk.start, "tokens": talk.total},
+    }
+
+
+def measured(verdict: Verdict) -> Distances | None:
+    """The measurement that a verdict keeps, if it has one."""
+    kept = verdict.details.get(KEY)
+    if not isinstance(kept, dict) or "claim" not in kept:
+        return None
+    window = kept["window"]
+    claim, replays = np.array(kept["claim"], np.float64), np.array(kept["replays"], np.float64)
+    return Distances(claim, replays, int(window["lot"], 16), window["tokens"])
+
+
+def settle(
+    calibration: Calibration, verdicts: Sequence[Verdict], alpha: float = ALPHA
+) -> tuple[list[Verdict], Decision | None]:
+    """Decide over all the sessions of an audit that were measured, and put the decision into their verdicts.
+
+    Where the provider fails, the sessions outside every honest class fail with it; the rest are left undecided, since
+    a provider caught lying is not to be believed elsewhere. None where no session was measured.
+    """
+    at = [index for index, verdict in enumerate(verdicts) if measured(verdict) is not None]
+    if not at:
+        return list(verdicts), None
+    decision = decide(calibration, [talk for talk in map(measured, verdicts) if talk is not None], alpha)
+    settled = list(verdicts)
+    for number, index in enumerate(at):
+        settled[index] = apply(verdicts[index], decision, number)
+    return settled, decision
+
+
+def apply(verdict: Verdict, decision: Decision, number: int) -> Verdict:
+    """A measured session's verdict under the decision, of which it is conversation `number`."""
+    told = {name: value for name, value in decision.to_json().items() if name not in ("scores", "honest")}
+    kept = {**verdict.details, KEY: {**verdict.details[KEY], "decision": told}}
+    if number not in decision.used and decision.status is not Status.INCONCLUSIVE:
+        return replace(
+            verdict,
+            status=Status.INCONCLUSIVE,
+            code="too-little-evidence",
+            summary=f"the conversation is shorter than the {decision.length} tokens that were compared",
+            details=kept,
+        )
+    status, code, summary = decision.status, decision.code, decision.summary
+    if status is Status.FAILED and decision.outliers and number not in decision.outliers:
+        status, code = Status.INCONCLUSIVE, "too-little-evidence"
+        summary = "this conversation alone is not outside honest rounding, but the provider's others are"
+    return replace(
+        verdict,
+        status=status,
+        code=code,
+        summary=summary,
+        hint=None if status is Status.STATISTICAL else verdict.hint,
+        expected=f"an e-value below {1 / decision.alpha:g}" if status is Status.FAILED else None,
+        found=f"10^{decision.path.highest / math.log(10.0):.1f}" if status is Status.FAILED else None,
+        not_shown=(*verdict.not_shown, *decision.notes()) if status is Status.STATISTICAL else verdict.not_shown,
+        tokens_checked=min(decision.length, verdict.tokens_total) if status is Status.STATISTICAL else 0,
+        details=kept,
+    )
