@@ -79,8 +79,8 @@ lint: venv  ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: models  ## the measured claims, in one table
-	@$(BIN)/python -m benchmarks.run
+bench: models  ## the measured claims, in one table and in docs/benchmarks.md
+	@$(BIN)/python -m benchmarks.run --page
 
 lock: venv  ## resolve pyproject.toml again into requirements.lock
 	@$(BIN)/python -m pip install --quiet --target .wheels/uv uv

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import uvicorn
 
+from benchmarks._loopback import listen
 from engine.api.app import proof_app
 from engine.ledger import Ledger
 from engine.log.integrate import MAX_BATCH, integrate
@@ -53,17 +54,16 @@ def serve(data: Path) -> None:
     """Serve the proof API of a folder until standard input ends."""
     provider = SyntheticProvider(data, name="benchmark")
     rates = ProofRates(Rate(1e9, 1e9), Rate(1e9, 1e9))
-    server = uvicorn.Server(uvicorn.Config(proof_app(provider, rates), port=0, log_level="error", access_log=False))
+    server = uvicorn.Server(uvicorn.Config(proof_app(provider, rates), log_level="error", access_log=False))
+    listener, port = listen()
 
     def watch() -> None:
-        while not server.started:
-            threading.Event().wait(0.01)
-        print(server.servers[0].sockets[0].getsockname()[1], flush=True)
+        print(port, flush=True)
         sys.stdin.read()
         server.should_exit = True
 
     threading.Thread(target=watch, daemon=True).start()
-    server.run()
+    server.run(sockets=[listener])
     provider.close()
 
 

@@ -42,7 +42,7 @@ def request(number: int, answer: int, chat: bool) -> bytes:
 
 
 def commitments(provider: Engine, width: int, answer: int, chat: bool) -> tuple[list[Committed], int]:
-    """Ask for every condition, `width` at once. Returns what each committed to, and how many drafts came true."""
+    """Ask for every condition, `width` at once. Returns what each committed to, and how many drafts were accepted."""
     found: list[Committed] = []
     accepted = 0
     for group in _groups(range(len(CONDITIONS)), width):

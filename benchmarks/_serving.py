@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from engine.engine import Engine, EngineSettings
-from engine.generation import Answer, QueueSink, collect
+from engine.generation import Answer, Generation, QueueSink, collect
 from engine.scheduling.scheduler import SchedulerSettings
 from fixtures import models
 from fixtures.quantise import variant
@@ -47,14 +47,23 @@ def ask(provider: Engine, count: int, max_tokens: int, fields: Mapping[str, Any]
     sinks = []
     for subject in SUBJECTS[:count]:
         body = {"prompt": f"A long story about {subject}:", "max_tokens": max_tokens, "ignore_eos": True, **fields}
-        sink = TimedSink()
-        provider.submit(parse_body(COMPLETION, json.dumps(body).encode()), sink)
-        sinks.append(sink)
+        sinks.append(TimedSink())
+        submit(provider, body, sinks[-1])
     answers = [collect(sink) for sink in sinks]
-    start = max(sink.first for sink in sinks)
-    end = min(sink.last for sink in sinks)
-    tokens = sum(sum(start < at <= end for at in sink.times) for sink in sinks)
-    return answers, tokens / (end - start)
+    return answers, decoding_rate([sink.times for sink in sinks])
+
+
+def submit(provider: Engine, body: Mapping[str, Any], sink: QueueSink, path: str = COMPLETION) -> Generation:
+    """Ask the engine what a client would have asked with this body."""
+    return provider.submit(parse_body(path, json.dumps(body).encode()), sink)
+
+
+def decoding_rate(times: Sequence[Sequence[float]], settled: int = 0) -> float:
+    """Tokens a second of streams that go on together, by the times at which their tokens came: from when each has
+    `settled` tokens and one to when the first of them ends.
+    """
+    start, end = max(each[settled] for each in times), min(each[-1] for each in times)
+    return sum(sum(start < at <= end for at in each) for each in times) / (end - start)
 
 
 class TimedSink(QueueSink):
@@ -68,11 +77,3 @@ class TimedSink(QueueSink):
         tokens = len(getattr(event, "tokens", ()))
         self.times += [time.perf_counter()] * tokens
         super().put(event)
-
-    @property
-    def first(self) -> float:
-        return self.times[0]
-
-    @property
-    def last(self) -> float:
-        return self.times[-1]

@@ -26,11 +26,11 @@ from verifier.campaign.fetched import Auditor, Fetched
 from verifier.model.reexecute import Worker
 
 ROUNDS = 3
-TURNS, TALKS, ANSWER = 6, 8, 16
+TURNS, CONVERSATIONS, ANSWER = 6, 8, 16
 SYSTEM = "You answer for a public library. Be brief, be kind, and name the shelf on which a book is to be found. " * 8
 
 
-def talk(made: Recording, honest: HonestProvider, number: int, turns: int, system: str) -> None:
+def converse(made: Recording, honest: HonestProvider, number: int, turns: int, system: str) -> None:
     """A conversation of some turns, each asked with all that was said before."""
     messages = [{"role": "system", "content": system}]
     for turn in range(turns):
@@ -44,7 +44,7 @@ def record(honest: HonestProvider, count: int, turns: int, system: str) -> list[
     found = []
     for number in range(count):
         made = Recording(manifest=honest.manifest, session=number.to_bytes(16, "big"))
-        talk(made, honest, number, turns, system)
+        converse(made, honest, number, turns, system)
         found.append(Fetched(made.session, evidence=made.evidence().encode()))
     return found
 
@@ -84,11 +84,11 @@ def measure() -> Sequence[Figure]:
     path = models.ensure("smollm2")
     with provider(path) as honest:
         long = record(honest, 1, TURNS, "You are a librarian.")
-        many = record(honest, TALKS, 1, SYSTEM)
+        many = record(honest, CONVERSATIONS, 1, SYSTEM)
     with Worker(path) as sharing, Worker(path, share=False) as alone:
         return [
             *compare(f"{TURNS} turns of one conversation", long, sharing, alone),
-            *compare(f"{TALKS} conversations, one system prompt", many, sharing, alone),
+            *compare(f"{CONVERSATIONS} conversations, one system prompt", many, sharing, alone),
         ]
 
 

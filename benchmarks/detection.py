@@ -24,11 +24,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Figure
-from benchmarks.measure import main as report_main
+from benchmarks.measure import Figure, main
 from fixtures import models
 from fixtures.quantise import FILE_TYPES, variant
 from verifiable.errors import EngineError, PolicyError
@@ -64,13 +64,13 @@ HELD = ("kv-f16-small", "tiled", "other-build")
 class Options:
     """The benchmark's size, and where more is to be had. `honest` leaves the deviations out."""
 
-    model: str = "smollm2"
-    conversations: int = 28
-    tokens: int = 32
-    seed: str = "detection"
-    keep: Path | None = None
-    other_build: Path | None = None
-    honest: bool = False
+    model: str
+    conversations: int
+    tokens: int
+    seed: str
+    keep: Path | None
+    other_build: Path | None
+    honest: bool
 
 
 @contextmanager
@@ -96,30 +96,30 @@ def collect(options: Options) -> tuple[list[Sample], list[Sample], list[Sample],
     held: list[Sample] = []
     cheats: list[Sample] = []
     with Worker(path) as worker:
-        talks = converse(worker, path, runtime, options.conversations, options.tokens, options.seed.encode())
-        own = replays(worker, runtime, talks)
-        plain = [[cut(entry) for entry in talk] for talk in own[0]]
+        conversations = converse(worker, path, runtime, options.conversations, options.tokens, options.seed.encode())
+        own = replays(worker, runtime, conversations)
+        plain = [[cut(entry) for entry in conversation] for conversation in own[0]]
         for item in honest_classes(runtime):
-            found = attempt(worker, item, talks, own)
+            found = attempt(worker, item, conversations, own)
             say(item.name)
             if found is not None:
                 (held if item.name in HELD else honest).append(found)
         if options.other_build is not None:
             with other_build(options.other_build), Worker(path) as elsewhere:
                 item = Class("other-build", "another build of llama.cpp", runtime)
-                found = attempt(elsewhere, item, talks, own)
+                found = attempt(elsewhere, item, conversations, own)
                 held += [] if found is None else [found]
         for item in () if options.honest else known_deviations(runtime, files):
-            found = attempt(worker, item, talks, own)
+            found = attempt(worker, item, conversations, own)
             cheats += [] if found is None else [found]
             say(item.name)
     return honest, held, cheats, plain, runtime
 
 
-def attempt(worker: Worker, item: Class, talks: Sequence[Conversation], own: Sequence[Scored]) -> Sample | None:
+def attempt(worker: Worker, item: Class, conversations: Sequence[Conversation], own: Sequence[Scored]) -> Sample | None:
     """The sample of a class; None where the settings can't be had here, or give the bits of a replay."""
     try:
-        claims = claims_of(worker, item, talks, K)
+        claims = claims_of(worker, item, conversations, K)
     except (EngineError, PolicyError):
         return None
     found = sample(item, claims, own)
@@ -136,7 +136,10 @@ def cut(entries: Entries) -> Entries:
     return Entries(entries.ids[:K], entries.logits[:K])
 
 
-def measure_all(options: Options) -> list[Figure]:
+def measure(kept: Path | None, **chosen: Any) -> list[Figure]:
+    if kept is not None:
+        return again(kept)
+    options = Options(**chosen)
     honest, held, cheats, plain, runtime = collect(options)
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
@@ -214,17 +217,17 @@ def auc(honest: Sequence[Score], cheating: Sequence[Score]) -> float:
 def temperature(plain: Scored, asked: float = 0.7, used: float = 1.0) -> list[Figure]:
     """Tokens until replay finds the first one that was not drawn at the temperature asked for."""
     first = []
-    for number, talk in enumerate(plain):
+    for number, conversation in enumerate(plain):
         for nonce in range(20):
             key = sampling_key(nonce.to_bytes(8, "big"), bytes(32), number)
-            params = SamplingParams(asked, K, 1.0, 0.0, len(talk))
+            params = SamplingParams(asked, K, 1.0, 0.0, len(conversation))
             hotter = replace(params, temperature=used)
             wrong = (
                 at
-                for at, entries in enumerate(talk)
+                for at, entries in enumerate(conversation)
                 if choose(entries, hotter, key, at) not in acceptable(entries, params, key, at)
             )
-            first.append(next(wrong, len(talk)) + 1)
+            first.append(next(wrong, len(conversation)) + 1)
     note = "by replay of the draw; the end of a conversation counts as not found, so these are upper bounds"
     name = f"temperature {used} for {asked}: tokens until the first is found"
     return [
@@ -237,21 +240,14 @@ def say(text: str) -> None:
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.detection", add_help=False)
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--conversations", type=int, default=28)
-    parser.add_argument("--tokens", type=int, default=32)
-    parser.add_argument("--seed", default="detection")
-    parser.add_argument("--keep", type=Path)
-    parser.add_argument("--other-build", type=Path)
-    parser.add_argument("--honest", action="store_true")
-    parser.add_argument("--from", dest="kept", type=Path)
-    options, rest = parser.parse_known_args(arguments)
-    kept = vars(options).pop("kept")
-    chosen = Options(**vars(options))
-    return report_main(lambda: again(kept) if kept else measure_all(chosen), "detection", __doc__, rest)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--model", default="smollm2")
+    options.add_argument("--conversations", type=int, default=28)
+    options.add_argument("--tokens", type=int, default=32)
+    options.add_argument("--seed", default="detection")
+    options.add_argument("--keep", type=Path, metavar="DIR", help="folder for the samples")
+    options.add_argument("--other-build", type=Path, metavar="DIR", help="a second llama-cpp-python: one more class")
+    options.add_argument("--honest", action="store_true", help="no deviations: false accusations alone")
+    options.add_argument("--from", dest="kept", type=Path, metavar="FILE", help="samples that were kept; no model")
+    sys.exit(main(measure, "detection", __doc__, options=options))

@@ -13,49 +13,42 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from benchmarks._matrix import CELLS, CONDITIONS, WIDTHS, commitments
-from benchmarks._serving import SUBJECTS, engine
-from benchmarks.measure import Figure
-from benchmarks.measure import main as report_main
+from benchmarks._serving import SUBJECTS, engine, submit
+from benchmarks.measure import Figure, main
 from engine.drafting.choice import DRAFTERS
 from engine.engine import Engine
 from engine.generation import QueueSink, collect
 from fixtures import models
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.llama.probe.cache import default_folder
-from verifiable.request.request import CHAT, COMPLETION, parse_body
+from verifiable.request.request import CHAT, COMPLETION
 from verifiable.session.evidence import Kind
 from verifier.auditing.session import audit
 from verifier.model.reexecute import Worker
 
 TEMPERATURES = (0.0, 0.8)
+MODELS = ("smollm2", "gemma3")
 N_CTX = 512
 SHORTEST = 8
 """Tokens of an answer at least: where the share of a cell is small, its answers are shorter, down to this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How many tokens to audit, how long answers are at most, and with which models."""
-
-    tokens: int = 1200
-    answer: int = 48
-    models: tuple[str, ...] = ("smollm2", "gemma3")
+def measure(tokens: int, answer: int, names: Sequence[str] | None, matrix: bool) -> list[Figure]:
+    return measure_matrix(answer, names or MODELS) if matrix else measure_audits(tokens, answer, names or MODELS)
 
 
-def measure(options: Options) -> list[Figure]:
+def measure_audits(wanted: int, answer: int, names: Sequence[str]) -> list[Figure]:
     verdicts: list[Verdict] = []
     cells = list(itertools.product(WIDTHS, DRAFTERS))
-    share = -(-options.tokens // (len(cells) * len(options.models)))
-    for model in options.models:
+    share = -(-wanted // (len(cells) * len(names)))
+    for model in names:
         with Worker(models.ensure(model), cache=default_folder()) as worker:
             for width, drafter in cells:
-                verdicts += audited(worker, model, width, drafter, options.answer, share, len(verdicts))
+                verdicts += audited(worker, model, width, drafter, answer, share, len(verdicts))
                 print(f"  {model}, {width} at once, drafter {drafter}", file=sys.stderr, flush=True)
     exact = sum(verdict.tokens_checked for verdict in verdicts)
     total = sum(verdict.tokens_total for verdict in verdicts)
@@ -63,9 +56,9 @@ def measure(options: Options) -> list[Figure]:
     for verdict in verdicts:
         if verdict.status is not Status.EXACT:
             print(f"  accused: {verdict.to_json()}", file=sys.stderr, flush=True)
-    note = f"{', '.join(options.models)}; {', '.join(map(str, WIDTHS))} at once; drafters {', '.join(DRAFTERS)}"
+    note = f"{', '.join(names)}; {', '.join(map(str, WIDTHS))} at once; drafters {', '.join(DRAFTERS)}"
     return [
-        Figure("honest tokens audited", float(total), "tokens", at_least=float(options.tokens), note=note),
+        Figure("honest tokens audited", float(total), "tokens", at_least=float(wanted), note=note),
         Figure("of them with the very same bits", exact / total, "", at_least=1.0, note=note),
         Figure("honest sessions accused or undecided", float(accused), f"of {len(verdicts)}", at_most=0.0, note=note),
     ]
@@ -73,19 +66,19 @@ def measure(options: Options) -> list[Figure]:
 
 def audited(worker: Worker, model: str, width: int, drafter: str, answer: int, share: int, seed: int) -> list[Verdict]:
     """The verdicts on `share` tokens at least, of answers that were generated `width` at once, greedy and sampled."""
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
     with engine(width, model=model, drafter=drafter, n_ctx=N_CTX) as provider:
-        while (left := share - sum(verdict.tokens_total for verdict in found)) > 0:
+        while (left := share - sum(verdict.tokens_total for verdict in verdicts)) > 0:
             length = min(answer, max(SHORTEST, -(-left // (width * len(TEMPERATURES)))))
             sessions = [
                 session
                 for temperature in TEMPERATURES
-                for session in ask(provider, model, width, length, temperature, seed + len(found))
+                for session in ask(provider, model, width, length, temperature, seed + len(verdicts))
             ]
             rows = [provider.store.session(session) for session in sessions]
             evidence = [provider.evidence.evidence(row, Kind.TOKENS).encode() for row in rows if row is not None]
-            found += [audit(data, worker, [provider.keys.provider.public]) for data in evidence]
-    return found
+            verdicts += [audit(data, worker, [provider.keys.provider.public]) for data in evidence]
+    return verdicts
 
 
 def ask(provider: Engine, model: str, width: int, length: int, temperature: float, seed: int) -> list[bytes]:
@@ -99,47 +92,40 @@ def ask(provider: Engine, model: str, width: int, length: int, temperature: floa
         path = CHAT if model == "smollm2" else COMPLETION
         body |= {"messages": [{"role": "user", "content": text}]} if path == CHAT else {"prompt": text}
         sink = QueueSink()
-        started.append((provider.submit(parse_body(path, json.dumps(body).encode()), sink), sink))
+        started.append((submit(provider, body, sink, path), sink))
     for _, sink in started:
         collect(sink)
     return [bytes.fromhex(generation.session or "") for generation, _ in started]
 
 
-def measure_matrix(options: Options) -> list[Figure]:
+def measure_matrix(answer: int, names: Sequence[str]) -> list[Figure]:
     """All combinations, each compared with one sequence without a drafter."""
     compared = differing = tokens = 0
-    for model in options.models:
+    for model in names:
         chat = model == "smollm2"
         with engine(1, model=model, n_ctx=N_CTX) as provider:
-            expected, _ = commitments(provider, 1, options.answer, chat)
+            expected, _ = commitments(provider, 1, answer, chat)
         for width, drafter in CELLS:
             with engine(width, model=model, drafter=drafter, n_ctx=N_CTX) as provider:
-                found, accepted = commitments(provider, width, options.answer, chat)
+                found, accepted = commitments(provider, width, answer, chat)
             compared += len(found)
             tokens += sum(map(len, found))
             for condition, mine, other in zip(CONDITIONS, found, expected, strict=True):
                 if mine != other:
                     differing += 1
                     print(f"  differs: {model}, {width}, {drafter}, {condition}", file=sys.stderr, flush=True)
-            print(f"  {model}, {width} at once, {drafter}: {accepted} drafts came true", file=sys.stderr, flush=True)
-    note = f"{', '.join(options.models)}; widths × drafters × processors × temperatures; {tokens} tokens"
+            print(f"  {model}, {width} at once, {drafter}: {accepted} drafts accepted", file=sys.stderr, flush=True)
+    note = f"{', '.join(names)}; widths × drafters × processors × temperatures; {tokens} tokens"
     return [
         Figure("answers compared", float(compared), "answers", note=note),
         Figure("answers with another token or bit", float(differing), f"of {compared}", at_most=0.0, note=note),
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.exactness", add_help=False)
-    parser.add_argument("--tokens", type=int, default=Options().tokens)
-    parser.add_argument("--answer", type=int, default=Options().answer)
-    parser.add_argument("--model", action="append")
-    parser.add_argument("--matrix", action="store_true")
-    options, rest = parser.parse_known_args(arguments)
-    chosen = Options(options.tokens, options.answer, tuple(options.model or Options().models))
-    run = measure_matrix if options.matrix else measure
-    return report_main(lambda: run(chosen), "exactness", __doc__, rest)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--tokens", type=int, default=1200, help="to audit, at least (default 1,200)")
+    options.add_argument("--answer", type=int, default=48, help="tokens of an answer, at most (default 48)")
+    options.add_argument("--model", dest="names", action="append", help=f"by default {' and '.join(MODELS)}")
+    options.add_argument("--matrix", action="store_true", help="every combination, answers compared with each other")
+    sys.exit(main(measure, "exactness", __doc__, options=options))

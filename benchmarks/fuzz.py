@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from benchmarks._fuzz_targets import TARGETS, Target, by_name, reseal
 from benchmarks.measure import Figure, main
@@ -155,21 +156,20 @@ def figures(tallies: Sequence[Tally]) -> list[Figure]:
 
 
 def command(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--count", type=int, default=COUNT, help=f"inputs in all (default {COUNT:,})")
-    parser.add_argument("--seed", type=int, default=1, help="another seed, other inputs")
-    names = [target.name for target in TARGETS]
-    parser.add_argument("--only", action="append", choices=names, metavar="PARSER", help=f"one of {', '.join(names)}")
-    parser.add_argument("--keep", type=Path, help="folder for inputs that break something")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    options = parser.parse_args(arguments)
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--count", type=int, default=COUNT, help=f"inputs in all (default {COUNT:,})")
+    options.add_argument("--seed", type=int, default=1, help="another seed, other inputs")
+    known = [target.name for target in TARGETS]
+    names = f"one of {', '.join(known)}"
+    options.add_argument("--only", dest="names", action="append", choices=known, metavar="PARSER", help=names)
+    options.add_argument("--keep", type=Path, help="folder for inputs that break something")
     tallies: list[Tally] = []
 
-    def measure() -> Sequence[Figure]:
-        tallies.extend(run(options.count, options.seed, options.only, options.keep))
+    def measure(**chosen: Any) -> Sequence[Figure]:
+        tallies.extend(run(**chosen))
         return figures(tallies)
 
-    status = main(measure, "fuzz", __doc__, ["--json"] if options.json else [])
+    status = main(measure, "fuzz", __doc__, arguments, options)
     return 1 if any(tally.broken for tally in tallies) else status
 
 

@@ -6,17 +6,15 @@ at once, and the others go on; one engine moves them together after four steps, 
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from benchmarks._serving import SUBJECTS, TimedSink, engine
+from benchmarks._serving import SUBJECTS, TimedSink, decoding_rate, engine, submit
 from benchmarks.measure import Figure, main, paired
 from engine.engine import Engine
 from engine.generation import collect
-from verifiable.request.request import COMPLETION, parse_body
 
 SLOTS = 8
 TOKENS = 32
@@ -29,16 +27,13 @@ def rate(provider: Engine) -> float:
     """Tokens a second of the answers that go on."""
     sinks = []
     for number, subject in enumerate(SUBJECTS):
-        sink = TimedSink()
+        sinks.append(TimedSink())
         body = {"prompt": f"A long story about {subject}:", "max_tokens": TOKENS if number % 2 else 2}
         body |= {"temperature": 0, "ignore_eos": True}
-        provider.submit(parse_body(COMPLETION, json.dumps(body).encode()), sink)
-        sinks.append(sink)
+        submit(provider, body, sinks[-1])
     for sink in sinks:
         collect(sink)
-    long = [sink for sink in sinks if len(sink.times) == TOKENS]
-    start, end = max(sink.times[SETTLED] for sink in long), min(sink.last for sink in long)
-    return sum(sum(start < at <= end for at in sink.times) for sink in long) / (end - start)
+    return decoding_rate([sink.times for sink in sinks if len(sink.times) == TOKENS], SETTLED)
 
 
 def measure() -> Sequence[Figure]:

@@ -23,7 +23,8 @@ from typing import Any
 
 import httpx
 
-from benchmarks._serving import SUBJECTS
+from benchmarks._loopback import listen
+from benchmarks._serving import SUBJECTS, decoding_rate
 from benchmarks.measure import Figure, main, paired
 from fixtures import models
 
@@ -35,8 +36,6 @@ WIDTHS = (1, 4, 8)
 
 
 def _provider(path: str, folder: str, pipe: Connection) -> None:
-    import socket
-
     import uvicorn
 
     from engine.api.app import make_app
@@ -48,10 +47,8 @@ def _provider(path: str, folder: str, pipe: Connection) -> None:
         RuntimeSettings(n_ctx=CONTEXT, n_seq_max=SLOTS), SchedulerSettings(slots=SLOTS), drafter="auto"
     )
     with Engine(path, folder, settings) as engine:
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()  # who asks before the server is up waits
-        pipe.send(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        listener, port = listen()
+        pipe.send(f"http://127.0.0.1:{port}")
         uvicorn.Server(uvicorn.Config(make_app(engine), log_level="error")).run(sockets=[listener])
 
 
@@ -123,8 +120,7 @@ def rate(url: str, width: int) -> float:
         thread.join()
     if errors:
         raise errors[0]
-    start, end = max(each[1] for each in times), min(each[-1] for each in times)
-    return sum(sum(start < at <= end for at in each) for each in times) / (end - start)
+    return decoding_rate(times, settled=1)
 
 
 def measure() -> Sequence[Figure]:

@@ -16,7 +16,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
+
+from benchmarks._tables import show
 
 SCHEMA = 1
 """Version of the JSON that a benchmark prints."""
@@ -128,6 +131,7 @@ def report(name: str, claim: str, figures: Iterable[Figure], seconds: float) -> 
         "schema": SCHEMA,
         "benchmark": name,
         "claim": claim,
+        "date": datetime.now(UTC).date().isoformat(),
         "seconds": round(seconds, 3),
         "machine": machine(),
         "figures": [{**asdict(figure), "goal": figure.goal, "met": figure.met} for figure in figures],
@@ -140,18 +144,31 @@ def claim_of(doc: str | None) -> str:
 
 
 def main(
-    measure: Callable[[], Sequence[Figure]], name: str, doc: str | None, arguments: Sequence[str] | None = None
+    measure: Callable[..., Sequence[Figure]],
+    name: str,
+    doc: str | None,
+    arguments: Sequence[str] | None = None,
+    options: argparse.ArgumentParser | None = None,
 ) -> int:
-    """Command line of the benchmark file *name*: run it, print a table, or with ``--json`` the same as JSON."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=claim_of(doc))
+    """Command line of the benchmark file *name*: run it, print a table, or with ``--json`` the same as JSON.
+
+    Args:
+        measure: takes the figures; gets the values of *options* by name.
+        name: the file's name, without its suffix.
+        doc: the file's docstring.
+        arguments: the command line, `sys.argv` where None.
+        options: a parser of the benchmark's own options, made with ``add_help=False``.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}", description=claim_of(doc), parents=[options] if options else []
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    options = parser.parse_args(arguments)
+    chosen = vars(parser.parse_args(arguments))
+    as_json = chosen.pop("json")
     start = time.perf_counter()
-    result = report(name, claim_of(doc), measure(), time.perf_counter() - start)
-    if options.json:
+    result = report(name, claim_of(doc), measure(**chosen), time.perf_counter() - start)
+    if as_json:
         print(json.dumps(result, ensure_ascii=False, indent=1))
     else:
-        from benchmarks.run import show
-
-        show([result])
+        show([result], result["machine"])
     return 0

@@ -4,6 +4,7 @@
     python -m benchmarks.run token_cost          # some
     python -m benchmarks.run --json              # the same facts for a machine
     python -m benchmarks.run --strict            # exit status 1 when a goal is missed
+    python -m benchmarks.run --page              # and write docs/benchmarks.md; what was not run keeps its figures
 
 A process of its own, since llama.cpp reads settings when it loads, and since one benchmark's memory is not to slow
 the next one. Exit status: 0 measured; 1 a goal was missed (with --strict); 2 the call is wrong; 4 a benchmark failed.
@@ -20,13 +21,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks._tables import PAGE, show, updated
 from benchmarks.measure import SCHEMA, machine
 
 HERE = Path(__file__).resolve().parent
 NOT_BENCHMARKS = {"__init__", "measure", "run"}
 SECONDS = 900
 """Longest that one benchmark may take."""
-MARKS = {True: ("met", "green"), False: ("missed", "bold red"), None: ("", "")}
 
 
 def benchmarks() -> list[str]:
@@ -62,51 +63,6 @@ def failed(name: str, reason: str) -> dict[str, Any]:
     return {"schema": SCHEMA, "benchmark": name, "claim": "", "figures": [], "error": reason}
 
 
-def number(value: float) -> str:
-    """Three or four significant digits, with separators: 0.994, 12.35, 49,152."""
-    magnitude = abs(value)
-    if magnitude < 0.1:
-        return f"{value:.3g}"
-    decimals = 3 if magnitude < 10 else 2 if magnitude < 100 else 1 if magnitude < 1000 else 0
-    return f"{value:,.{decimals}f}"
-
-
-def show(results: Sequence[dict[str, Any]]) -> None:
-    """Print one table to standard output, and under it the notes that its numbers need."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("benchmark", "measured", title="Measured claims", title_justify="left")
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("unit", no_wrap=True)
-    table.add_column("goal", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    notes: list[str] = []
-    for result in results:
-        name = Text(str(result["benchmark"]))
-        if "error" in result:
-            table.add_row(name, Text(str(result["error"])), "", "", "", Text("failed", style="bold red"))
-        for figure in result["figures"]:
-            mark = MARKS[figure["met"]]
-            what = figure["name"]
-            if figure["note"]:
-                if figure["note"] not in notes:
-                    notes.append(figure["note"])
-                what += f" [{notes.index(figure['note']) + 1}]"
-            row = (name, Text(what), number(figure["value"]), Text(figure["unit"]), Text(figure["goal"]), Text(*mark))
-            table.add_row(*row)
-            name = Text("")
-        table.add_section()
-    console = Console()
-    console.print(table)
-    for index, note in enumerate(notes, 1):
-        console.print(f"[{index}] {note}", markup=False, highlight=False)
-    facts = machine()
-    load = "" if facts["load"] is None else f", load {facts['load']:.1f}"
-    console.print(f"{facts['processor']}, {facts['cores']} cores{load}, Python {facts['python']}", highlight=False)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status that the module's docstring lists."""
     known = benchmarks()
@@ -114,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="BENCHMARK", help=f"any of {', '.join(known)}; all by default")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a goal is missed")
+    parser.add_argument("--page", action="store_true", help="write the figures into docs/benchmarks.md")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"unknown benchmark {unknown[0]!r}; known: {', '.join(known)}")
@@ -123,10 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start = time.perf_counter()
         results.append(run(name))
         print(f" {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+    if options.page:
+        PAGE.write_text(updated(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     if options.json:
         print(json.dumps({"schema": SCHEMA, "machine": machine(), "results": results}, ensure_ascii=False, indent=1))
     else:
-        show(results)
+        show(results, machine())
     if any("error" in result for result in results):
         return 4
     missed = any(figure["met"] is False for result in results for figure in result["figures"])

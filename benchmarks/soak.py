@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import random
-import socket
 import sys
 import threading
 import time
@@ -25,8 +24,8 @@ from typing import Any
 import httpx
 import uvicorn
 
-from benchmarks.measure import Figure, report
-from benchmarks.run import show
+from benchmarks._loopback import listen
+from benchmarks.measure import Figure, main
 from engine.api.app import make_app
 from engine.engine import Engine, EngineSettings
 from engine.scheduling.scheduler import SchedulerSettings
@@ -74,12 +73,11 @@ def soak(
     )
     tally = Tally()
     with Engine(model, folder, settings) as engine:
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
+        listener, port = listen()
         server = uvicorn.Server(uvicorn.Config(make_app(engine), log_level="error", timeout_graceful_shutdown=5))
         serving = threading.Thread(target=lambda: server.run(sockets=[listener]))
         serving.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        url = f"http://127.0.0.1:{port}"
         until = time.monotonic() + seconds
         threads = [threading.Thread(target=_client, args=(url, number, until, tally)) for number in range(clients)]
         for thread in threads:
@@ -202,24 +200,12 @@ def _resident() -> float:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def measure(seconds: float = 60.0) -> Sequence[Figure]:
+def measure(seconds: float) -> Sequence[Figure]:
     with TemporaryDirectory() as folder:
         return soak(Path(folder), models.ensure("smollm2"), seconds)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    start = time.perf_counter()
-    result = report("soak", (__doc__ or "").split("\n")[0], measure(options.seconds), time.perf_counter() - start)
-    if options.json:
-        print(json.dumps(result, ensure_ascii=False, indent=1))
-    else:
-        show([result])
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--seconds", type=float, default=600.0, help="how long the clients ask (default 600)")
+    sys.exit(main(measure, "soak", __doc__, options=options))

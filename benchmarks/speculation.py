@@ -1,7 +1,7 @@
 """Speculation never lowers throughput by more than a few percent: `auto` against none, at 1, 4 and 8 answers at once.
 
 Questions that invite repetition, and others. The two engines answer them in turn. What always drafting would do on
-this machine is shown beside it, and what share of the drafts came true.
+this machine is shown beside it, and what share of the drafts was accepted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def measure() -> Sequence[Figure]:
         figures.append(paired(f"{count} at once, auto ÷ none", rates["auto"], rates["none"], at_least=0.96))
         figures.append(paired(f"{count} at once, always ÷ none", rates["ngram"], rates["none"]))
         share = counters.accepted / max(counters.drafted, 1)
-        figures.append(Figure(f"{count} at once, drafts that came true", share, ""))
+        figures.append(Figure(f"{count} at once, drafts accepted", share, ""))
     return figures
 
 

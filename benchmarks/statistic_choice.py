@@ -10,14 +10,14 @@ claim and one replay; ratios divide by the same statistic between replays of the
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 
-from benchmarks.measure import Figure
-from benchmarks.measure import main as report_main
+from benchmarks.measure import Figure, main
 from fixtures import models
 from fixtures.quantise import variant
 from verifiable.sampling.logits import MAX_K, Entries
@@ -73,13 +73,13 @@ STATISTICS: dict[str, Statistic] = {
 def table(claim: Scored, own: Sequence[Scored], statistic: Statistic, k: int) -> tuple[Reals, Reals]:
     """Each conversation's logarithms of the raw statistic and of the ratio, at `k` entries."""
     raw, ratio = [], []
-    for at, talk in enumerate(claim):
-        if len(talk) < LENGTH:
+    for at, conversation in enumerate(claim):
+        if len(conversation) < LENGTH:
             continue
         rows = []
         for position in range(LENGTH):
             others = [scored[at][position] for scored in own]
-            mine = [on_shared(talk[position], other, statistic, k) for other in others]
+            mine = [on_shared(conversation[position], other, statistic, k) for other in others]
             pairs = [on_shared(one, other, statistic, k) for one, other in combinations(others, 2)]
             rows.append((mine[0], float(np.mean(np.square(mine))), float(np.mean(np.square(pairs)))))
         found = np.array(rows)
@@ -121,22 +121,17 @@ def measure(conversations: int, tokens: int) -> list[Figure]:
     f16 = replace(runtime, type_k="f16", type_v="f16")
     q8 = replace(runtime, type_k="q8_0", type_v="q8_0")
     with Worker(path) as worker:
-        talks = converse(worker, path, runtime, conversations, tokens, b"statistic")
-        own = replays(worker, runtime, talks)
-        honest = claims_of(worker, Class("kv-f16", "", f16), talks, MAX_K)
-        cheats = {"KV q8_0": claims_of(worker, Class("kv-q8_0", "", q8), talks, MAX_K)}
+        answered = converse(worker, path, runtime, conversations, tokens, b"statistic")
+        own = replays(worker, runtime, answered)
+        honest = claims_of(worker, Class("kv-f16", "", f16), answered, MAX_K)
+        cheats = {"KV q8_0": claims_of(worker, Class("kv-q8_0", "", q8), answered, MAX_K)}
         for name in ("Q8_0", "Q6_K"):
-            cheats[name] = claims_of(worker, Class(name, "", runtime, model=variant(name)), talks, MAX_K)
+            cheats[name] = claims_of(worker, Class(name, "", runtime, model=variant(name)), answered, MAX_K)
     return figures(honest, cheats, own)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.statistic_choice", add_help=False)
-    parser.add_argument("--conversations", type=int, default=20)
-    parser.add_argument("--tokens", type=int, default=LENGTH)
-    options, rest = parser.parse_known_args(arguments)
-    return report_main(lambda: measure(options.conversations, options.tokens), "statistic_choice", __doc__, rest)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--conversations", type=int, default=20)
+    options.add_argument("--tokens", type=int, default=LENGTH, help=f"of an answer, at most (default {LENGTH})")
+    sys.exit(main(measure, "statistic_choice", __doc__, options=options))

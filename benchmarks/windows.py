@@ -31,21 +31,21 @@ STARTS = range(0, TOKENS - LENGTH + 1, LENGTH)
 WANTED = 0.95
 
 
-def at(talk: Distances, start: int) -> Score:
+def at(conversation: Distances, start: int) -> Score:
     part = slice(start, start + LENGTH)
-    return score(Distances(talk.claim[part], talk.replays[part]))
+    return score(Distances(conversation.claim[part], conversation.replays[part]))
 
 
-def drawn(talks: Sequence[Distances], seed: bytes) -> list[Score]:
+def drawn(conversations: Sequence[Distances], seed: bytes) -> list[Score]:
     found = []
-    for number, talk in enumerate(talks):
+    for number, conversation in enumerate(conversations):
         lot = window_lot(seed, number.to_bytes(16, "big"))
-        found.append(score(replace(talk, lot=lot).window(LENGTH)))
+        found.append(score(replace(conversation, lot=lot).window(LENGTH)))
     return found
 
 
-def first(talks: Sequence[Distances]) -> list[Score]:
-    return [at(talk, 0) for talk in talks]
+def first(conversations: Sequence[Distances]) -> list[Score]:
+    return [at(each, 0) for each in conversations]
 
 
 def measured(claims: Scored, own: Sequence[Scored]) -> list[Distances]:
@@ -56,25 +56,25 @@ def measure() -> Sequence[Figure]:
     path = models.ensure("smollm2")
     runtime = replace(read_settings(None, [])[0], n_ctx=1024)
     with Worker(path) as worker:
-        talks = converse(worker, path, runtime, CONVERSATIONS, TOKENS, b"windows")
-        talks = [talk for talk in talks if len(talk.answer) == TOKENS]
-        own = replays(worker, runtime, talks)
+        conversations = converse(worker, path, runtime, CONVERSATIONS, TOKENS, b"windows")
+        conversations = [each for each in conversations if len(each.answer) == TOKENS]
+        own = replays(worker, runtime, conversations)
         item = next(item for item in honest_classes(runtime) if item.name == "kv-f16")
-        true = claims_of(worker, item, talks, K)
-        cheap = claims_of(worker, replace(item, model=variant("Q4_0")), talks, K)
+        true = claims_of(worker, item, conversations, K)
+        cheap = claims_of(worker, replace(item, model=variant("Q4_0")), conversations, K)
     honest = {item.name: measured(true, own)}
     spliced = [[*mine[:LENGTH], *other[LENGTH:]] for mine, other in zip(true, cheap, strict=True)]
     cheat = measured(spliced, own)
-    note = f"{len(talks)} conversations of {TOKENS} tokens, windows of {LENGTH}"
-    figures = [Figure("conversations", len(talks), "", note=note)]
+    note = f"{len(conversations)} conversations of {TOKENS} tokens, windows of {LENGTH}"
+    figures = [Figure("conversations", len(conversations), "", note=note)]
     for name, found in honest.items():
-        means = {start: float(np.mean([at(talk, start).mean for talk in found])) for start in STARTS}
-        spread = float(np.std([at(talk, 0).mean for talk in found], ddof=1))
+        means = {start: float(np.mean([at(each, start).mean for each in found])) for start in STARTS}
+        spread = float(np.std([at(each, 0).mean for each in found], ddof=1))
         figures += [Figure(f"honest {name}: mean log ratio from token {start} on", means[start], "") for start in means]
         figures.append(Figure(f"honest {name}: spread between conversations at token 0", spread, ""))
         shift = max(means.values()) - min(means.values())
         figures.append(Figure(f"honest {name}: largest shift between starts", shift, "", at_most=MARGIN))
-    half = len(talks) // 2
+    half = len(conversations) // 2
     classes = {name: drawn(found[:half], b"calibration") for name, found in honest.items()}
     for name, scores in (
         ("a drawn window", drawn(cheat[half:], b"audit")),

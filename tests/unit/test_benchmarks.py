@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import _steps, measure, run
+from benchmarks import _steps, _tables, measure, run
 from benchmarks.measure import Figure
 
 
@@ -33,7 +34,7 @@ def test_goals(figure: Figure, met: bool | None, goal: str) -> None:
     ("value", "shown"), [(0.9944, "0.994"), (12.345, "12.35"), (159.96, "160.0"), (49152, "49,152"), (0.0123, "0.0123")]
 )
 def test_numbers(value: float, shown: str) -> None:
-    assert run.number(value) == shown
+    assert _tables.number(value) == shown
 
 
 def test_alternatives_are_timed_in_turn() -> None:
@@ -99,3 +100,40 @@ def test_a_benchmark_that_fails_fails_the_run(folder: Path, source: str, capsys:
 @pytest.mark.parametrize("fields", [{}, {"verifiable": {"commitments": "none"}}, {"frequency_penalty": 0.5}])
 def test_steps_without_a_model_take_time(fields: dict[str, Any]) -> None:
     assert 0.0 < _steps.python_in_a_step(2, 3, {"temperature": 0.8, **fields}) < 1.0
+
+
+def result(name: str, value: float, note: str = "") -> dict[str, Any]:
+    return measure.report(name, "It is fast.", [Figure("speed", value, "×", at_least=1, note=note)], 3.0)
+
+
+def test_the_page_keeps_what_was_not_measured_again() -> None:
+    page = f"# Figures\n\n{_tables.BEGIN}\n\n{_tables.END}\n\n## By hand\n"
+    page = _tables.updated(page, [result("tree", 1.5), result("audit", 0.5, "on one core")])
+    assert page.startswith("# Figures\n")
+    assert page.endswith(f"{_tables.END}\n\n## By hand\n")
+    assert list(_tables.sections(page)) == ["audit", "tree"]
+    assert "| speed [1] | 0.500 | × | ≥ 1 | missed |" in page
+    assert "[1] on one core" in page
+    again = _tables.updated(page, [result("audit", 2.0), run.failed("tree", "no model")])
+    before, after = _tables.sections(page), _tables.sections(again)
+    assert "| speed | 2.000 | × | ≥ 1 | met |" in after["audit"]
+    assert after["tree"] == before["tree"]
+    assert again.endswith("## By hand\n")
+
+
+def test_the_run_writes_the_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = folder / "page.md"
+    page.write_text(f"{_tables.BEGIN}\n\n{_tables.END}\n")
+    monkeypatch.setattr(run, "PAGE", page)
+    measured = result("quick", 2.0)
+    (folder / "quick.py").write_text(f"import json; print(json.dumps({measured!r}))")
+    assert run.main([]) == 0
+    assert "quick" not in page.read_text()
+    assert run.main(["--page"]) == 0
+    assert measured["date"] in _tables.sections(page.read_text())["quick"]
+
+
+def test_the_page_shows_benchmarks_that_exist_with_their_own_claims() -> None:
+    for name, text in _tables.sections(_tables.PAGE.read_text()).items():
+        source = ast.parse((run.HERE / f"{name}.py").read_text())
+        assert text.split("\n")[2] == measure.claim_of(ast.get_docstring(source))
