@@ -23,6 +23,8 @@ export OPENBLAS_NUM_THREADS := 1
 # Fast layers first. Folders that are not there are left out.
 FAST_TESTS := $(wildcard tests/unit tests/property tests/conformance)
 ALL_TESTS  := $(FAST_TESTS) $(wildcard tests/integration tests/adversary tests/fault)
+# As many processes as there are cores, four at most. The tests of a file stay in one process and in their order.
+PYTEST     := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := venv
 .PHONY: interop venv models demo test test-fast lint bench lock clean distclean help
@@ -62,11 +64,11 @@ demo: venv  ## a provider, its clients, its auditor, and providers that cheat
 	@$(BIN)/python -m fixtures.models smollm2 >/dev/null
 	@$(BIN)/python -m tests.adversary.demo
 
-test: lint models  ## everything: style, types, architecture, then all tests, fast layers first
-	VERIFIABLE_REQUIRE_MODELS=1 $(BIN)/python -m pytest $(ALL_TESTS)
+test: lint models  ## everything: style, types, architecture, then all tests, fast layers first, slow ones last
+	VERIFIABLE_REQUIRE_MODELS=1 $(PYTEST) --durations=20 $(ALL_TESTS)
 
 test-fast: venv  ## the layers that need no model (under two minutes)
-	$(BIN)/python -m pytest $(FAST_TESTS)
+	$(PYTEST) $(FAST_TESTS)
 
 interop: venv  ## other people's readers of what we sign, in an environment of their own
 	@test -f out/interop/ready || { $(PYTHON) -m venv out/interop && \

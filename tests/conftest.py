@@ -1,8 +1,6 @@
 """What every layer of tests shares: one thread, markers by folder, and the models.
 
-Set ``VERIFIABLE_REQUIRE_MODELS=1`` (as `make test` does) to have a missing model fail the tests that need it, and
-``VERIFIABLE_REQUIRE_PROGRAMS=1`` (as `.ci/run` does) for a missing browser or database server;
-otherwise they are skipped, so that the fast layers run anywhere.
+What a test needs of its machine is asked for through `tests.needs`.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 # Before anything loads numpy or llama.cpp: their thread pools read these once.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -19,29 +16,25 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import pytest
 
 from fixtures import models
+from tests.needs import ROOT, missing
 
-ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("unit", "property", "conformance", "integration", "adversary", "fault")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test the marker of the folder it is in."""
+    """Mark each test with the folder it is in, put the slow ones last, and keep together what runs in one process.
+
+    A file's tests share what they load, so they form a group (`--dist loadgroup`). A slow test is a group of its own,
+    unless it asks for one: those at the end fill both processes to the last.
+    """
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here) and (layer := item.path.relative_to(here).parts[0]) in LAYERS:
             item.add_marker(layer)
-
-
-def missing(reason: str, required_by: str = "VERIFIABLE_REQUIRE_MODELS") -> NoReturn:
-    """Skip the test that asked, or fail it where the environment says that it must run."""
-    if os.environ.get(required_by) == "1":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
-
-
-def missing_program(reason: str) -> NoReturn:
-    """The same for system programs that only tests use: a browser, a database server."""
-    missing(reason, "VERIFIABLE_REQUIRE_PROGRAMS")
+        if item.get_closest_marker("xdist_group") is None and item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}.{item.path.stem}"))
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
 
 
 def _model(name: str) -> Path:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verifiable.llama.context import Batch, Context
+from verifiable.llama.gguf.lora import Adapter
+from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
 
 SETTINGS = RuntimeSettings(n_ctx=256, n_seq_max=4, n_batch=128)
@@ -49,3 +52,16 @@ def fill(context: Context, tokens: Sequence[int]) -> None:
 def same(a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
     """Whether all bits are equal; 0.0 and -0.0 are not."""
     return a.shape == b.shape and np.array_equal(a.view(np.uint32), b.view(np.uint32))
+
+
+def computed(base: Path, *adapters: Adapter) -> NDArray[np.float32]:
+    """The logits of four tokens of a tiny model with these adapters on top of it, shape (4, n_vocab)."""
+    with Model.load(base, adapters=adapters) as model:
+        first, again = (_four(model) for _ in range(2))
+    assert same(first, again)  # every context has the adapters
+    return first
+
+
+def _four(model: Model) -> NDArray[np.float32]:
+    with Context(model, RuntimeSettings(n_ctx=64, n_seq_max=1)) as context:
+        return feed(context, 0, (5, 80, 3, 200))

@@ -118,3 +118,10 @@ def small() -> File:
             Tensor("output_norm.weight", (32,), 0, bytes(128)),
         ],
     )
+
+
+def write(folder: Path, file: File | bytes) -> Path:
+    """Write a file, or bytes that are to look like one, as `model.gguf`."""
+    path = folder / "model.gguf"
+    path.write_bytes(file if isinstance(file, bytes) else file.build())
+    return path

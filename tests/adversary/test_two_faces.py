@@ -9,13 +9,12 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.integration.test_audit_provider import KEY, Provider, honest, other_model, seed, send, serve
 from tests.made_up_model import MadeUpModel
-from tests.sessions import PROVIDER, TIME, TRUST, Recording, ask, made_up, manifest
+from tests.sessions import PROVIDER, TIME, TRUST, Recording, ask, made_up
+from tests.simulator import KEY, LOGGED, Log, Provider, honest, other_model, seed, send, serve
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.cli import main as command
 from verifiable.errors import MalformedError, VerificationError
@@ -23,8 +22,6 @@ from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import choose
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.head import Head
-from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
-from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PrivateKey
 from verifier.campaign import client as clients
@@ -34,33 +31,10 @@ from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.plan import ChallengePlan
 from verifier.campaign.remember import Contradiction, Memory, check_log
 
-LOG = PrivateKey.generate("acme/log", b"l" * 32)
 
-
-class WithLog(Provider):
-    """Has a log of its own making as well, and receipts of every size."""
-
-    def __init__(self, recordings: list[Recording]) -> None:
-        super().__init__(recordings)
-        self.leaves = [leaf_hash(bytes([at])) for at in range(40)]
-        self.size = 10
-        self.consistency: Callable[[int, int], bytes] = self.proof
-
-    def proof(self, old: int, new: int) -> bytes:
-        path = Tree.from_leaves(self.leaves[:new]).consistency_proof(old, new)
-        return json.dumps({"path": [item.hex() for item in path]}).encode()
-
-    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
-        parts = urlsplit(handler.path)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        if parts.path == "/v1/manifest":
-            return send(handler, manifest(log=LOG.public).sign(PROVIDER))
-        if parts.path == "/log/checkpoint":
-            root = Tree.from_leaves(self.leaves[: self.size]).root()
-            return send(handler, sign_checkpoint(Checkpoint("acme/log", self.size, root), LOG))
-        if parts.path == "/v1/log/consistency":
-            return send(handler, self.consistency(int(query["old"]), int(query["new"])))
-        return super().__call__(handler)
+def with_log(recordings: list[Recording]) -> Provider:
+    """A provider with a log of its own making: it has published ten of forty entries."""
+    return Provider(recordings, Log([bytes([at]) for at in range(40)], size=10))
 
 
 def auditor(folder: Path) -> Auditor:
@@ -76,11 +50,11 @@ def audit(folder: Path, provider: Provider, **options: Any) -> tuple[list[Verdic
 def test_a_session_told_otherwise_the_second_time_is_fraud_that_anyone_can_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, _ = audit(tmp_path, WithLog([honest(1)]))
+    first, _ = audit(tmp_path, with_log([honest(1)]))
     assert [verdict.status for verdict in first] == [Status.EXACT]
-    again, _ = audit(tmp_path, WithLog([honest(1)]))
+    again, _ = audit(tmp_path, with_log([honest(1)]))
     assert [verdict.status for verdict in again] == [Status.EXACT]
-    second, here = audit(tmp_path, WithLog([honest(1, temperature=0.3)]))
+    second, here = audit(tmp_path, with_log([honest(1, temperature=0.3)]))
     assert [(verdict.status, verdict.code) for verdict in second] == [(Status.FAILED, "two-histories")]
     (file,) = [path for path in here.saved if path.endswith(".fraud")]
     trust = PROVIDER.public.vkey()
@@ -121,7 +95,7 @@ def test_two_histories_within_one_audit_are_fraud_that_anyone_can_check(
     tmp_path: Path, change: Callable[[Recording, str, bytes], bytes]
 ) -> None:
     made = honest(1, other_model if change is in_the_full_records else made_up)
-    provider = WithLog([made])
+    provider = with_log([made])
     provider.change = functools.partial(change, made)
     here = Auditor(MadeUpModel(), TRUST, tmp_path / "kept")  # without any memory
     with serve(provider) as url, Client(url, auditor_key=KEY) as client:
@@ -134,7 +108,7 @@ def test_two_histories_within_one_audit_are_fraud_that_anyone_can_check(
 def test_a_receipt_of_another_history_is_fraud_that_anyone_can_check(tmp_path: Path) -> None:
     mine = honest(1)
     here = Auditor(MadeUpModel(), TRUST, tmp_path / "kept")
-    with serve(WithLog([honest(1, temperature=0.3)])) as url, Client(url, capability=mine.capability) as client:
+    with serve(with_log([honest(1, temperature=0.3)])) as url, Client(url, capability=mine.capability) as client:
         verdict = audit_session(here, client, Fetched(mine.session, receipt=mine.receipt(), size=mine.log.size))
     assert (verdict.status, verdict.code) == (Status.FAILED, "two-histories")
     (file,) = [path for path in here.saved if path.endswith(".fraud")]
@@ -142,8 +116,8 @@ def test_a_receipt_of_another_history_is_fraud_that_anyone_can_check(tmp_path: P
 
 
 def test_a_session_that_lost_a_turn_is_noticed(tmp_path: Path) -> None:
-    audit(tmp_path, WithLog([honest(1, turns=2)]))
-    verdicts, _ = audit(tmp_path, WithLog([honest(1, turns=1)]))
+    audit(tmp_path, with_log([honest(1, turns=2)]))
+    verdicts, _ = audit(tmp_path, with_log([honest(1, turns=1)]))
     assert [(verdict.status, verdict.code) for verdict in verdicts] == [(Status.FAILED, "list-differs")]
 
 
@@ -155,7 +129,7 @@ def test_a_replaced_token_becomes_a_file_of_its_own(tmp_path: Path) -> None:
     made = Recording(session=b"\x01" * 16, capability=b"\x01" * 32, draws=draw)
     made.turn(ask(max_tokens=5), range(1, 8))
     made.close()
-    verdicts, here = audit(tmp_path, WithLog([made]))
+    verdicts, here = audit(tmp_path, with_log([made]))
     assert [verdict.code for verdict in verdicts] == ["token-not-sampled"]
     (file,) = [path for path in here.saved if path.endswith(".fraud")]
     assert command(["verify", "--fraud", file, "--trust", PROVIDER.public.vkey()]) == 1
@@ -163,18 +137,18 @@ def test_a_replaced_token_becomes_a_file_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_rewritten_is_noticed_before_anything_is_drawn(tmp_path: Path) -> None:
-    provider = WithLog([honest(1)])
+    provider = with_log([honest(1)])
     audit(tmp_path, provider)
-    provider.size = 20
+    provider.log.size = 20
     audit(tmp_path, provider)
-    provider.leaves[3] = leaf_hash(b"rewritten")
+    provider.log.entries[3] = b"rewritten"
     with pytest.raises(Contradiction) as caught:
         audit(tmp_path, provider)
     assert caught.value.code == "two-histories"
     assert (tmp_path / "kept" / "log.fraud").exists()
     file = str(tmp_path / "kept" / "log.fraud")
     assert command(["verify", "--fraud", file, "--trust", PROVIDER.public.vkey()]) == 1
-    provider.size = 30
+    provider.log.size = 30
     with pytest.raises(Contradiction):
         audit(tmp_path, provider)
 
@@ -194,10 +168,10 @@ def test_a_log_that_was_rewritten_is_noticed_before_anything_is_drawn(tmp_path: 
     ],
 )
 def test_a_proof_that_is_none_ends_within_limits_with_a_code(tmp_path: Path, body: bytes) -> None:
-    provider = WithLog([honest(1)])
+    provider = with_log([honest(1)])
     audit(tmp_path, provider)
-    provider.size = 20
-    provider.consistency = lambda old, new: body
+    provider.log.size = 20
+    provider.log.consistency = lambda old, new: body
     with (
         serve(provider) as url,
         Client(url, auditor_key=KEY) as client,
@@ -212,7 +186,7 @@ def test_an_endless_checkpoint_is_cut(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def endless(handler: BaseHTTPRequestHandler) -> None:
         if handler.path == "/v1/manifest":
-            return send(handler, manifest(log=LOG.public).sign(PROVIDER))
+            return send(handler, LOGGED.sign(PROVIDER))
         handler.send_response(200)
         handler.end_headers()
         while True:
@@ -224,7 +198,7 @@ def test_an_endless_checkpoint_is_cut(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_rate_is_planned_before_anything_is_fetched(tmp_path: Path) -> None:
-    provider = WithLog([honest(number) for number in range(1, 11)])
+    provider = with_log([honest(number) for number in range(1, 11)])
     plans: list[ChallengePlan] = []
 
     def announce(plan: ChallengePlan) -> None:
@@ -237,12 +211,12 @@ def test_a_rate_is_planned_before_anything_is_fetched(tmp_path: Path) -> None:
 
 
 def test_a_budget_that_is_used_up_ends_the_draw(tmp_path: Path) -> None:
-    provider = WithLog([honest(number) for number in range(1, 11)])
+    provider = with_log([honest(number) for number in range(1, 11)])
     verdicts, _ = audit(tmp_path, provider, budget=1e-6)
     assert len(verdicts) == 1
 
 
 def test_sessions_younger_than_the_beacon_are_not_drawn(tmp_path: Path) -> None:
-    provider = WithLog([honest(number) for number in range(1, 5)])
+    provider = with_log([honest(number) for number in range(1, 5)])
     assert len(audit(tmp_path, provider, before=TIME + 5001)[0]) == 4  # heads are signed at TIME + 5000
     assert audit(tmp_path, provider, before=TIME + 5000)[0] == []

@@ -6,10 +6,8 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -18,18 +16,14 @@ from engine.log.log import LogSettings
 from engine.scheduling.scheduler import SchedulerSettings
 from engine.store import HeadRow
 from tests.integration.serving import http
-from tests.integration.test_audit_provider import KEY, Provider, seed, send, serve
 from tests.made_up_model import PROMPT, MadeUpModel
-from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, manifest
+from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask
+from tests.simulator import KEY, LOGGED, Log, Provider, honest, seed, serve
 from verifiable.checking.fraud import MAX_ENTRIES, MERGE_DELAY, Fraud, Kind
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.cli import main as command
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.session.head import Head
-from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
-from verifiable.tlog.merkle import Tree, leaf_hash
-from verifiable.tlog.proof import TlogProof
-from verifiable.tlog.tiles import Tile, encode_bundle
 from verifiable.wire.keys import PrivateKey
 from verifier.campaign import logged
 from verifier.campaign.campaign import audit_provider
@@ -37,70 +31,24 @@ from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.logged import CHECK
 
-LOG = PrivateKey.generate("acme/log", b"l" * 32)
-STATED = manifest(log=LOG.public)
 VKEY = PROVIDER.public.vkey()
 
 
 def session(number: int) -> Recording:
-    made = Recording(manifest=STATED, session=bytes([number]) * 16, capability=bytes([number]) * 32)
-    made.turn(ask(max_tokens=5), PROMPT)
-    made.close()
-    return made
+    return honest(number, stated=LOGGED)
 
 
 def late(after: int = MERGE_DELAY) -> bytes:
     """A head of some other session, signed that long after those of `session`."""
-    return Head(b"\xee" * 16, 5, bytes(32), STATED.digest(), TIME + 5000 + after).sign(SESSION)
+    return Head(b"\xee" * 16, 5, bytes(32), LOGGED.digest(), TIME + 5000 + after).sign(SESSION)
 
 
-class Logging(Provider):
+def logging(recordings: list[Recording], entries: list[bytes]) -> Provider:
     """Serves sessions, and a log of the entries that it is given."""
-
-    def __init__(self, recordings: list[Recording], entries: list[bytes]) -> None:
-        super().__init__(recordings)
-        self.entries = entries
-        self.key = LOG
-        self.claimed = 0
-        self.withheld: set[str] = set()
-        self.proves: Callable[[str, int], int | None] = self.place
-
-    @property
-    def tree(self) -> Tree:
-        return Tree.from_leaves(map(leaf_hash, self.entries))
-
-    def place(self, name: str, size: int) -> int | None:
-        made = self.recordings.get(name)
-        return self.entries.index(made.head()) if made is not None and made.head() in self.entries else None
-
-    def note(self) -> bytes:
-        return sign_checkpoint(Checkpoint("acme/log", self.tree.size + self.claimed, self.tree.root()), self.key)
-
-    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
-        parts = urlsplit(handler.path)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        if parts.path == "/v1/manifest":
-            return send(handler, STATED.sign(PROVIDER))
-        if parts.path == "/log/checkpoint":
-            self.asked.append(handler.path)
-            return send(handler, self.note())
-        if parts.path.startswith("/log/tile/entries/"):
-            self.asked.append(handler.path)
-            tile = Tile.parse(parts.path.removeprefix("/log/"))
-            first = tile.index * 256
-            return send(handler, encode_bundle(self.entries[first : first + tile.width]))
-        if parts.path == "/v1/log/proof":
-            at = self.proves(query["session"], int(query["head"]))
-            if at is None:
-                return send(handler, b"{}", 404)
-            path = self.tree.inclusion_proof(at, self.tree.size)
-            return send(handler, TlogProof(at, tuple(path), self.note()).format())
-        if any(name in parts.path for name in self.withheld):
-            return send(handler, b"{}", 404)
-        return super().__call__(handler)
+    return Provider(recordings, Log(entries))
 
 
-def audit(folder: Path, provider: Logging, **options: Any) -> tuple[list[Verdict], Auditor]:
+def audit(folder: Path, provider: Provider, **options: Any) -> tuple[list[Verdict], Auditor]:
     here = Auditor(MadeUpModel(), TRUST, folder / "kept", **options)
     with serve(provider) as url, Client(url, auditor_key=KEY) as client:
         return audit_provider(here, client, 10, seed)[0], here
@@ -119,7 +67,7 @@ def test_a_head_kept_out_of_the_log_becomes_a_file_that_anyone_can_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = [session(1), session(2), session(3)]
-    provider = Logging(shown, [shown[0].head(), shown[2].head(), late()])
+    provider = logging(shown, [shown[0].head(), shown[2].head(), late()])
     verdicts, here = audit(tmp_path, provider)
     found = {verdict.session: (verdict.status, verdict.code, log_check(verdict)) for verdict in verdicts}
     assert found == {
@@ -140,7 +88,7 @@ def test_a_head_kept_out_of_the_log_becomes_a_file_that_anyone_can_check(
 
 def test_withholding_the_evidence_as_well_hides_nothing(tmp_path: Path) -> None:
     lost = session(2)
-    provider = Logging([session(1), lost], [session(1).head(), late()])
+    provider = logging([session(1), lost], [session(1).head(), late()])
     provider.withheld = {lost.session.hex()}
     verdicts, _ = audit(tmp_path, provider)
     assert sorted((verdict.status, verdict.code) for verdict in verdicts if verdict.code) == [
@@ -157,24 +105,24 @@ def test_withholding_the_evidence_as_well_hides_nothing(tmp_path: Path) -> None:
 
 
 def test_entries_that_are_no_heads_do_not_spoil_the_proof(tmp_path: Path) -> None:
-    forged = Head(session(2).session, 99, bytes(32), STATED.digest(), TIME).sign(PROVIDER)
+    forged = Head(session(2).session, 99, bytes(32), LOGGED.digest(), TIME).sign(PROVIDER)
     junk = [b"", b"junk", late()[:-1] + b"\0", forged]
-    verdicts, _ = audit(tmp_path, Logging([session(2)], [*junk, late()]))
+    verdicts, _ = audit(tmp_path, logging([session(2)], [*junk, late()]))
     assert [verdict.code for verdict in verdicts] == ["missing-from-log"]
     (file,) = files(tmp_path)
     assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
 
 
 def test_a_proof_of_something_else_is_not_believed(tmp_path: Path) -> None:
-    provider = Logging([session(2)], [session(1).head(), late()])
-    provider.proves = lambda name, size: 0
+    provider = logging([session(2)], [session(1).head(), late()])
+    provider.log.proves = lambda name, size: 0
     verdicts, _ = audit(tmp_path, provider)
     assert [verdict.code for verdict in verdicts] == ["missing-from-log"]
 
 
 def test_a_log_that_tells_another_history_is_fraud_without_any_delay(tmp_path: Path) -> None:
     made = session(1)
-    verdicts, _ = audit(tmp_path, Logging([made], [made.head(root=bytes(32))]))
+    verdicts, _ = audit(tmp_path, logging([made], [made.head(root=bytes(32))]))
     assert [(verdict.status, verdict.code) for verdict in verdicts] == [(Status.FAILED, "two-histories")]
     (file,) = files(tmp_path)
     assert Fraud.load(file).kind is Kind.TWO_HEADS
@@ -194,7 +142,7 @@ HONEST: list[tuple[str, Callable[[Recording], list[bytes]]]] = [
 @pytest.mark.parametrize("entries", [entries for _, entries in HONEST], ids=[name for name, _ in HONEST])
 def test_an_honest_provider_is_never_accused(tmp_path: Path, entries: Callable[[Recording], list[bytes]]) -> None:
     made = session(1)
-    verdicts, here = audit(tmp_path, Logging([made], entries(made)))
+    verdicts, here = audit(tmp_path, logging([made], entries(made)))
     assert [verdict.status for verdict in verdicts] == [Status.EXACT]
     assert log_check(verdicts[0]) in (True, None)
     assert not here.saved
@@ -203,7 +151,7 @@ def test_an_honest_provider_is_never_accused(tmp_path: Path, entries: Callable[[
 def test_without_a_log_nothing_is_asked_of_it(tmp_path: Path) -> None:
     made = Recording(session=b"\1" * 16)
     made.turn(ask(max_tokens=5), PROMPT)
-    provider = Logging([made], [late()])
+    provider = logging([made], [late()])
     verdicts, here = audit(tmp_path, provider)
     assert [verdict.status for verdict in verdicts] == [Status.EXACT]
     assert not any("log" in path for path in provider.asked)
@@ -218,7 +166,7 @@ def test_a_list_with_a_head_that_the_provider_never_signed_accuses_nobody(tmp_pa
         page["sessions"][0]["head"] = "AAAA"
         return json.dumps(page).encode()
 
-    provider = Logging([session(1)], [late()])
+    provider = logging([session(1)], [late()])
     provider.change = forged
     provider.withheld = {"01" * 16}
     verdicts, here = audit(tmp_path, provider)
@@ -226,27 +174,27 @@ def test_a_list_with_a_head_that_the_provider_never_signed_accuses_nobody(tmp_pa
     assert not here.saved
 
 
-def wrong_key(provider: Logging, _: pytest.MonkeyPatch) -> None:
-    provider.key = PrivateKey.generate("acme/log", b"z" * 32)
+def wrong_key(provider: Provider, _: pytest.MonkeyPatch) -> None:
+    provider.log.key = PrivateKey.generate("acme/log", b"z" * 32)
 
 
-def too_long(provider: Logging, _: pytest.MonkeyPatch) -> None:
-    provider.claimed = MAX_ENTRIES
+def too_long(provider: Provider, _: pytest.MonkeyPatch) -> None:
+    provider.log.claimed = MAX_ENTRIES
 
 
-def not_all(provider: Logging, _: pytest.MonkeyPatch) -> None:
-    provider.claimed = 1
+def not_all(provider: Provider, _: pytest.MonkeyPatch) -> None:
+    provider.log.claimed = 1
 
 
-def too_slow(_: Logging, monkeypatch: pytest.MonkeyPatch) -> None:
+def too_slow(_: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logged, "SECONDS", -1.0)
 
 
 @pytest.mark.parametrize("hinder", [wrong_key, too_long, not_all, too_slow])
 def test_a_log_that_cannot_be_read_is_said_to_be_so_and_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hinder: Callable[[Logging, pytest.MonkeyPatch], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hinder: Callable[[Provider, pytest.MonkeyPatch], None]
 ) -> None:
-    provider = Logging([session(1), session(2)], [late()])
+    provider = logging([session(1), session(2)], [late()])
     hinder(provider, monkeypatch)
     verdicts, here = audit(tmp_path, provider)
     assert [verdict.status for verdict in verdicts] == [Status.EXACT] * 2

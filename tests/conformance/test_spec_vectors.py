@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spec.generate.run import OPERATIONS, run
 from spec.make_vectors import VECTORS, contents
+from tests.vector_files import FILES, same
 
-FILES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(VECTORS.glob("*.json"))}
-TOLERANCE = 1e-8
 MOST_BYTES = 1_250_000
-
-
-def same(found: Any, expected: Any) -> bool:
-    """Equal JSON values; real numbers may differ by what two machines' logarithms do."""
-    if isinstance(found, float) and isinstance(expected, float):
-        return abs(found - expected) <= TOLERANCE
-    if isinstance(found, Mapping) and isinstance(expected, Mapping):
-        return found.keys() == expected.keys() and all(same(found[key], expected[key]) for key in found)
-    if isinstance(found, list) and isinstance(expected, list):
-        return len(found) == len(expected) and all(map(same, found, expected))
-    return type(found) is type(expected) and bool(found == expected)
 
 
 @pytest.mark.parametrize("name", FILES)

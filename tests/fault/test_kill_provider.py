@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import ROOT
 from tests.fault.crash import check_disk
+from tests.needs import ROOT
 from verifiable.checking.checks import check_evidence, check_receipt
 from verifiable.errors import VerificationError
 from verifiable.session.evidence import Evidence

@@ -3,137 +3,35 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import functools
 import gzip
 import itertools
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.made_up_model import PROMPT, MadeUpModel
-from tests.sessions import SESSION, TRUST, Recording, ask, made_up
+from tests.made_up_model import MadeUpModel
+from tests.sessions import SESSION, TRUST, Recording, made_up
+from tests.simulator import KEY, Answer, Provider, honest, other_model, seed, send, serve
 from verifiable.checking.verdict import Status
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifiable.sampling.logits import Entries
-from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.evidence import Evidence
 from verifier.campaign import client as clients
 from verifier.campaign.campaign import audit_provider
 from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.outcome import Outcome
 
-KEY = "auditor-secret"
-Answer = Callable[[BaseHTTPRequestHandler], None]
-
-
-@contextmanager
-def serve(answer: Answer) -> Iterator[str]:
-    """A server that answers every GET with `answer`."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            with contextlib.suppress(OSError):  # the client has left, as it should
-                answer(self)
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def send(handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, **headers: str) -> None:
-    handler.send_response(status)
-    handler.send_header("Content-Length", str(len(body)))
-    for name, value in headers.items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
-class Provider:
-    """The proof API of `spec/`, over recordings; three sessions a page."""
-
-    def __init__(self, recordings: list[Recording]) -> None:
-        self.recordings = {made.session.hex(): made for made in recordings}
-        self.asked: list[str] = []
-        self.change: Callable[[str, bytes], bytes] = lambda path, body: body
-
-    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
-        self.asked.append(handler.path)
-        parts = urlsplit(handler.path)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        if parts.path == "/v1/sessions":
-            return send(handler, self.change(parts.path, self.page(query)))
-        _, _, _, session, what = parts.path.split("/")
-        made = self.recordings.get(session)
-        capability = handler.headers.get("X-Verifiable-Capability", "")
-        allowed = handler.headers.get("Authorization") == f"Bearer {KEY}" or (
-            made is not None and capability == made.capability.hex()
-        )
-        if made is None or not allowed:
-            return send(handler, b'{"error":{"message":"unknown"}}', 404)
-        if what == "receipt":
-            return send(handler, made.receipt().encode())
-        turns = None if "turns" not in query else [int(turn) for turn in query["turns"].split(",")]
-        kind = {"tokens": Kind.TOKENS, "full": Kind.FULL}[query.get("kind", "tokens")]
-        return send(handler, self.change(parts.path, made.evidence(kind, turns).encode()))
-
-    def page(self, query: dict[str, str]) -> bytes:
-        ids = sorted(self.recordings)
-        start = int(query.get("before", 0))
-        listed = [
-            {
-                "id": name,
-                "size": self.recordings[name].log.size,
-                "opened": 5,
-                "head": base64.urlsafe_b64encode(self.recordings[name].head()).decode().rstrip("="),
-            }
-            for name in ids[start : start + 3]
-        ]
-        more = str(start + 3) if start + 3 < len(ids) else None
-        return json.dumps({"sessions": listed, "next": more}).encode()
-
-
-def honest(number: int, row: Any = made_up, turns: int = 1, **body: Any) -> Recording:
-    made = Recording(session=bytes([number]) * 16, capability=bytes([number]) * 32)
-    for _ in range(turns):
-        made.turn(ask(max_tokens=5, **body), PROMPT, row)
-    made.close()
-    return made
-
-
-def other_model(ids: Any) -> Entries:
-    entries = made_up(ids)
-    return Entries(entries.ids, entries.logits + entries.logits.dtype.type(0.5))
-
 
 @pytest.fixture
 def auditor(tmp_path: Path) -> Auditor:
     return Auditor(MadeUpModel(), TRUST, tmp_path / "kept")
-
-
-def seed() -> bytes:
-    return b"s" * 32
 
 
 def test_drawn_sessions_are_audited(auditor: Auditor) -> None:

@@ -19,10 +19,10 @@ import pytest
 from spec.browser.build import PAGE
 from spec.generate.run import run
 from spec.generate.world import MANIFEST, OTHER, PROVIDER, Story, asked
-from tests.conformance.test_spec_vectors import FILES, same
-from tests.conftest import missing_program
 from tests.integration import lies
 from tests.integration.chromium import Page, browse, find
+from tests.needs import missing_program
+from tests.vector_files import FILES, same
 from verifiable.manifest.manifest import AdapterFile, Rope
 from verifiable.session.evidence import Kind
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.local_fleet import Local
 from tests.made_up_model import MadeUpModel
 from tests.sessions import TRUST, Recording, ask, made_up
 from verifiable.errors import MalformedError
@@ -83,8 +84,6 @@ def test_nothing_is_lost_and_nothing_counted_twice_when_an_auditor_is_killed(tmp
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
-    from tests.unit.test_fleet import Local
-
     jobs, _ = read_jobs(sessions(tmp_path, 10))
     folder = tmp_path / "results"
     run_fleet(jobs[:4], Local(), ParquetResults(folder))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.synthetic import SyntheticProvider
-from tests.conftest import ROOT
+from tests.needs import ROOT
 from verifiable.cli import main
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.tiles import bundles_for, root_from_tiles, tiles_for

@@ -21,7 +21,7 @@ from engine.api.app import proof_app
 from engine.ledger import LedgerSettings
 from engine.witness.witness import Witness, make_app
 from fixtures.synthetic import SyntheticProvider
-from tests.integration.test_audit_provider import send, serve
+from tests.simulator import send, serve
 from verifiable.cli import main as command
 from verifiable.errors import PolicyError, StoreError, VerificationError
 from verifiable.session.head import Head

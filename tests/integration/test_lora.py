@@ -16,12 +16,11 @@ from gguf import GGMLQuantizationType
 
 from engine.engine import Engine, EngineSettings
 from fixtures.adapters import write_lora
+from tests.decoding import computed
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import MalformedError
-from verifiable.llama.context import Batch, Context
 from verifiable.llama.gguf.lora import Adapter, inspect_adapters
 from verifiable.llama.gguf.metadata import inspect, inspect_adapter
-from verifiable.llama.model import Model
 from verifiable.llama.probe.probe import probe
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.manifest import verify_manifest
@@ -50,21 +49,6 @@ def tone(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_lora(tmp_path_factory.mktemp("lora") / "tone.gguf", base, seed=1)
 
 
-def logits(model: Model) -> np.ndarray:
-    with Context(model, SETTINGS) as context:
-        batch = Batch(4)
-        rows = [batch.add(0, at, token, True) for at, token in enumerate((5, 80, 3, 200))]
-        found = context.decode(batch)
-        return np.stack([found[row] for row in rows])
-
-
-def computed(base: Path, *adapters: Adapter) -> np.ndarray:
-    with Model.load(base, adapters=adapters) as model:
-        first = logits(model)
-        assert (logits(model) == first).all()  # every context has them
-        return first
-
-
 def test_an_adapter_changes_what_is_computed_by_its_scale(base: Path, style: Path, tone: Path) -> None:
     plain, half, whole = (computed(base, *given) for given in ([], [Adapter(style, 0.5)], [Adapter(style)]))
     both = computed(base, Adapter(style), Adapter(tone))
@@ -75,7 +59,8 @@ def test_an_adapter_changes_what_is_computed_by_its_scale(base: Path, style: Pat
 
 SUM = """
 import sys, hashlib
-from tests.integration.test_lora import Adapter, Path, computed
+from pathlib import Path
+from tests.decoding import Adapter, computed
 base, *paths = map(Path, sys.argv[1:])
 print(hashlib.sha256(computed(base, *map(Adapter, paths)).tobytes()).hexdigest())
 """
@@ -94,7 +79,8 @@ def test_two_adapters_sum_to_the_same_bits_in_every_process(base: Path, style: P
 
 DECODE = """
 import sys
-from tests.integration.test_lora import Adapter, Path, computed
+from pathlib import Path
+from tests.decoding import Adapter, computed
 from verifiable.errors import EngineError
 base, *paths = map(Path, sys.argv[1:])
 for path in paths:

@@ -15,8 +15,8 @@ import uvicorn
 
 from engine.api.app import proof_app
 from fixtures.synthetic import SyntheticProvider
-from tests.conftest import missing_program
 from tests.integration.chromium import Page, browse, find
+from tests.needs import missing_program
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.wire.cose import peek1

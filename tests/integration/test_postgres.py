@@ -26,7 +26,7 @@ from engine.log.log import LogSettings, make_check
 from engine.sessions.retention import drop_expired
 from engine.store.postgres import open_store
 from fixtures.synthetic import VOCABULARY, SyntheticProvider
-from tests.conftest import ROOT, missing_program
+from tests.needs import ROOT, missing_program
 from verifiable.errors import PolicyError, StoreError
 from verifiable.session.evidence import Kind
 from verifiable.session.head import Head

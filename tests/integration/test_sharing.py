@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.integration.test_audit_provider import KEY, Provider, seed, serve
 from tests.real_model import SETTINGS, HonestProvider, manifest_of, provider
 from tests.sessions import TRUST, Recording, ask
+from tests.simulator import KEY, Provider, seed, serve
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Batch, Context

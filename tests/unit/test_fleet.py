@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.made_up_model import MadeUpModel
-from tests.sessions import TRUST, Recording, ask, made_up
+from tests.local_fleet import Local
+from tests.sessions import Recording, ask, made_up
 from verifiable.errors import MalformedError
-from verifier.fleet.fleet import Done, Job, LostError, carry_out, read_jobs, run_fleet
+from verifier.fleet.fleet import Done, Job, read_jobs, run_fleet
 
 
 def session(folder: Path, number: int, tokens: int = 6) -> Path:
@@ -33,28 +32,6 @@ class Kept:
 
     def add(self, rows: Sequence[Done]) -> None:
         self.rows += rows
-
-
-class Local:
-    """Auditors one after the other; those whose turn is in `dies` die over their job."""
-
-    def __init__(self, dies: Sequence[int] = (), always: str = "") -> None:
-        self.dies, self.always = set(dies), always
-        self.queue: list[Job] = []
-        self.turn = 0
-
-    def free(self, model: str) -> bool:
-        return len(self.queue) < 2
-
-    def submit(self, job: Job) -> None:
-        self.queue.append(job)
-
-    def wait(self) -> tuple[Job, Mapping[str, Any] | LostError]:
-        job = self.queue.pop(0)
-        self.turn += 1
-        if self.turn in self.dies or job.session == self.always:
-            return job, LostError("killed")
-        return job, carry_out(job, MadeUpModel(), TRUST)
 
 
 @pytest.fixture

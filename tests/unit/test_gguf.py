@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 import struct
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from tests.gguf_files import Entry, File, Tensor, packed_string, small
+from tests.gguf_files import Entry, File, Tensor, packed_string, small, write
 from verifiable.errors import EngineError, MalformedError
 from verifiable.llama.gguf.metadata import inspect
 from verifiable.llama.gguf.types import (
@@ -29,12 +28,6 @@ from verifiable.llama.gguf.types import (
     U64,
     ArrayPlace,
 )
-
-
-def write(folder: Path, file: File | bytes) -> Path:
-    path = folder / "model.gguf"
-    path.write_bytes(file if isinstance(file, bytes) else file.build())
-    return path
 
 
 def test_a_sound_file_is_described(tmp_path):

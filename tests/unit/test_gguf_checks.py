@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from tests.gguf_files import Entry, File, Tensor, small
-from tests.unit.test_gguf import write
+from tests.gguf_files import Entry, File, Tensor, small, write
 from verifiable.errors import MalformedError
 from verifiable.llama.gguf.metadata import inspect
 from verifiable.llama.gguf.types import ARRAY, BLOCKS, F32, F64, I32, STRING, U8, U16, U32, U64
