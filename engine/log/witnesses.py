@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import httpx
-
 from engine.log.tree import LogTree
 from verifiable.errors import MalformedError, PolicyError, VerifiableError
+from verifiable.net.client import Answer, HttpClient
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.cosignature import CosignerKey
 from verifiable.tlog.note import Note, Signature
@@ -21,8 +20,10 @@ from verifiable.wire.spelling import decimal
 log = logging.getLogger(__name__)
 
 TIMEOUT = 5.0
-"""Seconds that one witness may take."""
+"""Seconds that one exchange with a witness may take."""
 _MAX_ANSWER = 1 << 16
+_EVERY_STATUS = range(600)
+"""A refusal's reason is read too: it is what an operator is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,14 @@ class Witnesses:
         self.witnesses = tuple(witnesses)
         self.quorum = quorum
         self.standing = {witness.key.name: Standing() for witness in witnesses}
-        self._client = httpx.Client(timeout=TIMEOUT, follow_redirects=False) if witnesses else None
+        self._clients = {
+            witness: HttpClient(witness.url, f"witness {witness.key.name}", "verifiable-log", TIMEOUT)
+            for witness in witnesses
+        }
 
     def cosign(self, note: bytes, log_key: PublicKey, tree: LogTree) -> bytes:
         """The note with the cosignatures that it got. Raises PolicyError where they are fewer than the quorum."""
-        if self._client is None:
+        if not self.witnesses:
             return note
         with ThreadPoolExecutor(len(self.witnesses)) as pool:
             lines = list(pool.map(lambda witness: self._ask(witness, note, log_key, tree), self.witnesses))
@@ -79,8 +83,8 @@ class Witnesses:
         return Note.parse(note).add(*signatures).format()
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
+        for client in self._clients.values():
+            client.close()
 
     def _ask(self, witness: Witness, note: bytes, log_key: PublicKey, tree: LogTree) -> Signature | None:
         standing = self.standing[witness.key.name]
@@ -88,10 +92,10 @@ class Witnesses:
             signature = self._add(witness, standing, note, log_key, tree)
             standing.trouble = None
             return signature
-        except (httpx.HTTPError, VerifiableError) as error:
+        except VerifiableError as error:
             if standing.trouble != str(error):
                 log.warning("witness %s did not cosign: %s", witness.key.name, error)
-            standing.trouble = str(error) or type(error).__name__
+            standing.trouble = str(error)
             return None
 
     def _add(self, witness: Witness, standing: Standing, note: bytes, log_key: PublicKey, tree: LogTree) -> Signature:
@@ -99,10 +103,12 @@ class Witnesses:
         for _ in range(2):  # a witness that remembers another size says so, once
             old = min(standing.size, size)
             request = AddCheckpoint(old, tuple(tree.consistency_proof(old, size)), note)
-            answer = self._post(witness, request.format())
-            if answer.status_code != 409:
+            answer = self._clients[witness].ask(
+                "add-checkpoint", _MAX_ANSWER, post=request.format(), read=_EVERY_STATUS
+            )
+            if answer.status != 409:
                 break
-            standing.size = decimal(answer.text.strip(), "the size that a witness remembers")
+            standing.size = decimal(_text(answer), "the size that a witness remembers")
             if standing.size > size:
                 raise PolicyError(
                     "it remembers a larger size of this log than the store holds",
@@ -110,29 +116,25 @@ class Witnesses:
                     found=standing.size,
                     hint="Was the store restored from an old backup?",
                 )
-        if answer.status_code != 200:
-            raise PolicyError("it refused", found=f"{answer.status_code} {answer.text[:200].strip()}")
-        signature = self._read(answer.content)
+        if answer.status != 200:
+            raise PolicyError("it refused", found=f"{answer.status} {_text(answer)[:200]}")
+        signature = _signature(answer.body)
         opened = Note.parse(note).add(signature)
         opened.verify([witness.key])
         standing.size = size
         return signature
 
-    def _post(self, witness: Witness, body: bytes) -> httpx.Response:
-        if self._client is None:
-            raise PolicyError("there are no witnesses")
-        answer = self._client.post(f"{witness.url}/add-checkpoint", content=body)
-        if len(answer.content) > _MAX_ANSWER:
-            raise MalformedError("a witness's answer", expected=f"at most {_MAX_ANSWER} bytes")
-        return answer
 
-    @staticmethod
-    def _read(data: bytes) -> Signature:
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError:
-            raise MalformedError("a witness's answer", expected="a signature line in UTF-8") from None
-        lines = text.split("\n")
-        if len(lines) != 2 or lines[1]:
-            raise MalformedError("a witness's answer", expected="one signature line", found=f"{len(lines) - 1} lines")
-        return Signature.parse(lines[0])
+def _text(answer: Answer) -> str:
+    return answer.body.decode("utf-8", "replace").strip()
+
+
+def _signature(data: bytes) -> Signature:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise MalformedError("a witness's answer", expected="a signature line in UTF-8") from None
+    lines = text.split("\n")
+    if len(lines) != 2 or lines[1]:
+        raise MalformedError("a witness's answer", expected="one signature line", found=f"{len(lines) - 1} lines")
+    return Signature.parse(lines[0])

@@ -18,13 +18,13 @@ from tests.simulator import KEY, LOGGED, Log, Provider, honest, other_model, see
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.cli import main as command
 from verifiable.errors import MalformedError, VerificationError
+from verifiable.net import client as net
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import choose
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.head import Head
 from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PrivateKey
-from verifier.campaign import client as clients
 from verifier.campaign.campaign import audit_provider
 from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
@@ -182,7 +182,7 @@ def test_a_proof_that_is_none_ends_within_limits_with_a_code(tmp_path: Path, bod
 
 
 def test_an_endless_checkpoint_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "TOTAL_SECONDS", 2.0)
+    monkeypatch.setattr(net, "TOTAL_SECONDS", 2.0)
 
     def endless(handler: BaseHTTPRequestHandler) -> None:
         if handler.path == "/v1/manifest":

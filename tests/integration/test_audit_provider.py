@@ -21,6 +21,7 @@ from tests.sessions import SESSION, TRUST, Recording, made_up
 from tests.simulator import KEY, Answer, Provider, honest, other_model, seed, send, serve
 from verifiable.checking.verdict import Status
 from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.net import client as net
 from verifiable.session.evidence import Evidence
 from verifier.campaign import client as clients
 from verifier.campaign.campaign import audit_provider
@@ -151,7 +152,7 @@ def test_another_sessions_evidence_does_not_pass(auditor: Auditor) -> None:
 
 def limits(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
     for name, value in values.items():
-        monkeypatch.setattr(clients, name, value)
+        monkeypatch.setattr(net if hasattr(net, name) else clients, name, value)
 
 
 def fails(answer: Answer, code: str = "unreachable") -> VerificationError:

@@ -24,6 +24,7 @@ from fixtures.synthetic import SyntheticProvider
 from tests.simulator import send, serve
 from verifiable.cli import main as command
 from verifiable.errors import PolicyError, StoreError, VerificationError
+from verifiable.net import client as net
 from verifiable.session.head import Head
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
 from verifiable.tlog.cosignature import CosignerKey, witness_key
@@ -32,8 +33,9 @@ from verifiable.tlog.tiles import ENTRIES, Tile, build_tile, encode_bundle
 from verifiable.tlog.witness import AddCheckpoint
 from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PrivateKey
-from verifier.monitor import monitor as monitors
-from verifier.monitor.monitor import ForkError, HttpFetch, Monitor, TwoHeadsError, check_fork
+from verifier.monitor.fetch import Fetch, HttpFetch
+from verifier.monitor.fork import check_fork
+from verifier.monitor.monitor import ForkError, Monitor, TwoHeadsError
 
 
 @contextmanager
@@ -56,9 +58,17 @@ def grow(provider: SyntheticProvider, count: int) -> int:
     return provider.publish()
 
 
-def fetch(provider: SyntheticProvider) -> HttpFetch:
-    client: Any = TestClient(proof_app(provider))  # it answers as an httpx.Client does
-    return HttpFetch("http://testserver/log", client)
+def fetch(provider: SyntheticProvider) -> Fetch:
+    """The log's files without a socket between."""
+    client: Any = TestClient(proof_app(provider))
+
+    def read(path: str, maximum: int) -> bytes:
+        answer = client.get(f"/log/{path}")
+        if answer.status_code != 200 or len(answer.content) > maximum:
+            raise VerificationError("the log does not hand over a file", code="no-evidence", found=answer.status_code)
+        return bytes(answer.content)
+
+    return read
 
 
 @pytest.fixture
@@ -238,7 +248,7 @@ def test_the_monitors_command_alarms_at_two_heads(
 
 
 def test_a_log_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitors, "TOTAL_SECONDS", 0.5)
+    monkeypatch.setattr(net, "TOTAL_SECONDS", 0.5)
 
     def dripping(handler: Any) -> None:
         handler.send_response(200)

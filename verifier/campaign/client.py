@@ -1,27 +1,23 @@
-"""The auditor's HTTP client of a provider's proof API. The provider is the adversary here.
+"""The auditor's client of a provider's proof API. The provider is the adversary here.
 
-Every answer is held to a size and to a time, redirects are not followed, nothing is decompressed, and what comes back
-is parsed strictly. A provider that cannot be reached, or does not hand over what it should, is a VerificationError
-with code `unreachable` or `no-evidence`: nothing is proven by it, and it does not count as a pass.
+Every exchange is held to the bounds of `verifiable.net`, and what comes back is parsed strictly. A provider that cannot
+be reached, or does not hand over what it should, is a VerificationError with code `unreachable` or `no-evidence`:
+nothing is proven by it, and it does not count as a pass.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
 
-import httpx
-
-from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.errors import MalformedError, VerificationError
+from verifiable.net.client import ExchangeError, Failure, HttpClient
 
 MAX_MANIFEST = 1 << 20
 MAX_RECEIPT = 1 << 20
@@ -30,14 +26,15 @@ MAX_EVIDENCE = 64 << 20
 """Bytes of an answer. Evidence of kind tokens takes some three bytes a token, of kind full some 450."""
 MAX_PAGES = 1000
 PAGE = 1000
-CONNECT_SECONDS = 10.0
-QUIET_SECONDS = 30.0
-TOTAL_SECONDS = 300.0
-"""A whole answer: a provider that sends a byte every few seconds does not hold an auditor for ever."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _HASH = re.compile(r"[0-9a-f]{64}")
-_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+_FAILED = {
+    Failure.SLOW: "the provider's answer to {} is too slow",
+    Failure.LONG: "the provider's answer to {} is too long",
+    Failure.COMPRESSED: "the provider's answer to {} is compressed, unasked",
+    Failure.BROKEN: "no answer from the provider for {}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +60,10 @@ class Client:
     """
 
     def __init__(self, base: str, *, auditor_key: str | None = None, capability: bytes | None = None) -> None:
-        parts = urlsplit(base)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise PolicyError("the provider's address", expected="http://HOST or https://HOST", found=base)
-        if parts.username is not None or parts.password is not None:
-            raise PolicyError("the provider's address", expected="no user name or password in it", found=parts.hostname)
-        self.base = base.rstrip("/").removesuffix("/v1")
-        self._headers = {"Accept-Encoding": "identity", "User-Agent": "verifiable-audit"}
-        if auditor_key is not None:
-            self._headers["Authorization"] = f"Bearer {auditor_key}"
+        self._http = HttpClient(base.rstrip("/").removesuffix("/v1"), "the provider", "verifiable-audit")
+        self.base = self._http.base
+        self._headers = {} if auditor_key is None else {"Authorization": f"Bearer {auditor_key}"}
         self.capability = capability
-        # Asynchronous inside, for the one thing that only a cancelled task gives: a bound on the whole exchange,
-        # also against a server that sends its headers a byte at a time.
-        self._runner = asyncio.Runner()
-        self._http = httpx.AsyncClient(
-            follow_redirects=False,
-            # A connection for each request: what a provider sends after an answer is not taken for the next one.
-            limits=httpx.Limits(max_keepalive_connections=0),
-            timeout=httpx.Timeout(QUIET_SECONDS, connect=CONNECT_SECONDS),
-            trust_env=parts.hostname not in _LOOPBACK,  # no proxy between two processes of one machine
-        )
 
     def manifest(self) -> bytes:
         """The provider's current manifest, signed; not checked here."""
@@ -150,9 +131,7 @@ class Client:
         return [bytes.fromhex(item) for item in path]
 
     def close(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._runner.run(self._http.aclose())
-        self._runner.close()
+        self._http.close()
 
     def __enter__(self) -> Client:
         return self
@@ -169,59 +148,25 @@ class Client:
         if self.capability is not None:
             headers["X-Verifiable-Capability"] = self.capability.hex()
         try:
-            return self._runner.run(self._exchange(path, limit, query, headers))
-        except TimeoutError:
-            raise _unreachable(f"the provider's answer to {path} is too slow", f"{TOTAL_SECONDS:g} s", "more") from None
-        except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
-            raise _unreachable(f"no answer from the provider for {path}", "an answer", reason) from error
-        except (httpx.InvalidURL, UnicodeError) as error:
-            raise PolicyError("the provider's address", found=str(error)) from error
-
-    async def _exchange(
-        self, path: str, limit: int, query: Mapping[str, str] | None, headers: Mapping[str, str]
-    ) -> bytes:
-        async with (
-            asyncio.timeout(TOTAL_SECONDS),
-            self._http.stream("GET", self.base + path, params=query, headers=headers) as response,
-        ):
-            _check_status(response, path)
-            return await _body(response, path, limit)
+            answer = self._http.ask(path.removeprefix("/"), limit, query=query, headers=headers)
+        except ExchangeError as error:
+            raise _unreachable(_FAILED[error.failure].format(path), error.expected, error.found) from error
+        if answer.status == 200:
+            return answer.body
+        if answer.status in (401, 403, 404):
+            raise VerificationError(
+                f"the provider does not hand over {path}",
+                code="no-evidence",
+                expected="200",
+                found=str(answer.status),
+                hint="An unknown session and a missing right look alike: is --auditor-key right?",
+            )
+        if 300 <= answer.status < 400:
+            raise _unreachable(f"the provider sends {path} elsewhere", "no redirect", answer.status)
+        raise _unreachable(f"the provider refuses {path}", "200", answer.status)
 
 
-def _check_status(response: httpx.Response, path: str) -> None:
-    status = response.status_code
-    if status == 200:
-        return
-    if status in (401, 403, 404):
-        raise VerificationError(
-            f"the provider does not hand over {path}",
-            code="no-evidence",
-            expected="200",
-            found=str(status),
-            hint="An unknown session and a missing right look alike: is --auditor-key right?",
-        )
-    if 300 <= status < 400:
-        raise _unreachable(f"the provider sends {path} elsewhere", "no redirect", str(status))
-    raise _unreachable(f"the provider refuses {path}", "200", str(status))
-
-
-async def _body(response: httpx.Response, path: str, limit: int) -> bytes:
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise _unreachable(
-            f"the provider's answer to {path} is compressed, unasked",
-            "no content encoding",
-            response.headers["content-encoding"][:40],
-        )
-    data = bytearray()
-    async for chunk in response.aiter_raw():
-        data += chunk
-        if len(data) > limit:
-            raise _unreachable(f"the provider's answer to {path} is too long", f"at most {limit:,} bytes", "more")
-    return bytes(data)
-
-
-def _unreachable(what: str, expected: str, found: str) -> VerificationError:
+def _unreachable(what: str, expected: object, found: object) -> VerificationError:
     return VerificationError(
         what,
         code="unreachable",

@@ -13,7 +13,8 @@ import typer
 from verifiable.errors import PolicyError, VerificationError
 from verifiable.tlog.cosignature import CosignerKey
 from verifiable.wire.keys import PublicKey
-from verifier.monitor.monitor import MAX_MANIFEST, ForkError, HttpFetch, Monitor, Step, TwoHeadsError
+from verifier.monitor.fetch import HttpFetch
+from verifier.monitor.monitor import MAX_MANIFEST, ForkError, Monitor, Step, TwoHeadsError
 
 
 def monitor(

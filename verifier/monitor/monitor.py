@@ -10,12 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import httpx
 
 from verifiable.checking.fraud import Fraud, Kind
 from verifiable.errors import MalformedError, PolicyError, VerificationError
@@ -39,15 +36,25 @@ from verifiable.tlog.tiles import (
 )
 from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PublicKey
+from verifier.monitor.fetch import Fetch
+from verifier.monitor.fork import fork_file
 from verifier.monitor.headbook import HeadBook
 
-SECONDS = 30.0
-TOTAL_SECONDS = 300.0
-"""A whole file: a log that sends a byte every few seconds does not hold a monitor for ever."""
 MAX_MANIFEST = 1 << 20
 
-Fetch = Callable[[str, int], bytes]
-"""`fetch(path, maximum)`: a file below the log's URL. Raises VerificationError (`unreachable`, `no-evidence`)."""
+
+class ForkError(VerificationError):
+    """The log signed two histories. `evidence` is the file that shows it."""
+
+    def __init__(self, what: str, evidence: Path, old: Checkpoint, new: Checkpoint) -> None:
+        super().__init__(
+            what,
+            code="log-forked",
+            expected=f"an extension of size {old.size}, root {old.root.hex()}",
+            found=f"size {new.size}, root {new.root.hex()}",
+            hint=f"Both signed checkpoints are in {evidence}. Publish them: no honest log signs both.",
+        )
+        self.evidence = evidence
 
 
 class TwoHeadsError(VerificationError):
@@ -61,20 +68,6 @@ class TwoHeadsError(VerificationError):
             expected=one.root.hex(),
             found=other.root.hex(),
             hint=alone if proves else f"Both entries are in {evidence}; the manifest that they name was never shown.",
-        )
-        self.evidence = evidence
-
-
-class ForkError(VerificationError):
-    """The log signed two histories. `evidence` is the file that shows it."""
-
-    def __init__(self, what: str, evidence: Path, old: Checkpoint, new: Checkpoint) -> None:
-        super().__init__(
-            what,
-            code="log-forked",
-            expected=f"an extension of size {old.size}, root {old.root.hex()}",
-            found=f"size {new.size}, root {new.root.hex()}",
-            hint=f"Both signed checkpoints are in {evidence}. Publish them: no honest log signs both.",
         )
         self.evidence = evidence
 
@@ -152,7 +145,7 @@ class Monitor:
         before = old or Checkpoint(new.origin, 0, EMPTY_ROOT)
         read = self._tiles()
         if before.size == new.size and before.root != new.root:
-            raise self._fork("the log signed two roots for one size", before, new, (remembered, note), ())
+            raise self._fork("the log signed two roots for one size", before, new, (remembered or b"", note), ())
         small, large = sorted((before, new), key=lambda head: head.size)
         proof: list[bytes] = []
         try:
@@ -171,7 +164,7 @@ class Monitor:
                     found=error.found,
                 ) from error
             raise self._fork(
-                "the log cannot show that it only grew", before, new, (remembered, note), tuple(proof)
+                "the log cannot show that it only grew", before, new, (remembered or b"", note), proof
             ) from error
         count = self._read_entries(new.size, read) if self._entries else 0
         if old is None or new.size > old.size:
@@ -264,89 +257,12 @@ class Monitor:
         what: str,
         old: Checkpoint,
         new: Checkpoint,
-        notes: tuple[bytes | None, bytes],
-        proof: tuple[bytes, ...],
+        notes: tuple[bytes, bytes],
+        proof: Sequence[bytes],
     ) -> ForkError:
         path = self._folder / f"fork-{old.size}-{new.size}-{new.root.hex()[:8]}.json"
-        content = {
-            "what": what,
-            "log": self._log.vkey(),
-            "checkpoints": [(note or b"").decode("utf-8") for note in notes],
-            "proof": [value.hex() for value in proof],
-        }
-        _write(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        _write(path, fork_file(what, self._log, notes, proof))
         return ForkError(what, path, old, new)
-
-
-def check_fork(data: bytes, log: PublicKey) -> str:
-    """What a fork file shows to somebody who trusts nobody but the log's key; returns it in a sentence.
-
-    Two roots for one size prove a fork by themselves. Two sizes prove that the log signed both; that the second does
-    not extend the first is then up to the log to refute, by a consistency proof.
-
-    Raises:
-        MalformedError: not a fork file. VerificationError: the checkpoints are not the log's, or no conflict.
-    """
-    try:
-        content = json.loads(data)
-        first, second = (open_checkpoint(note.encode(), log).checkpoint for note in content["checkpoints"])
-        proof = [bytes.fromhex(value) for value in content["proof"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise MalformedError("fork evidence", expected="two checkpoints and a proof", found=str(error)) from error
-    if first.size == second.size:
-        if first.root == second.root:
-            raise VerificationError("the two checkpoints agree", code="no-conflict")
-        return f"Proven: {log.name} signed two roots for size {first.size}."
-    small, large = sorted((first, second), key=lambda head: head.size)
-    try:
-        verify_consistency(small.size, large.size, proof, small.root, large.root)
-    except VerificationError:
-        return (
-            f"{log.name} signed sizes {small.size} and {large.size}, and gave no proof that the one extends the other. "
-            "It can refute this with a consistency proof; nobody else can."
-        )
-    raise VerificationError("the larger checkpoint extends the smaller one", code="no-conflict")
-
-
-class HttpFetch:
-    """Fetches a log's files; see `Fetch`. Every answer is bounded, redirects are not followed."""
-
-    def __init__(self, base: str, client: httpx.Client | None = None) -> None:
-        if not base.startswith(("http://", "https://")):
-            raise PolicyError("the log's address", expected="http://HOST/log or https://HOST/log", found=base)
-        self._base = base.rstrip("/")
-        headers = {"Accept-Encoding": "identity", "User-Agent": "verifiable-monitor"}
-        self._client = client or httpx.Client(timeout=SECONDS, follow_redirects=False, headers=headers)
-
-    def __call__(self, path: str, maximum: int) -> bytes:
-        try:
-            with self._client.stream("GET", f"{self._base}/{path}") as answer:
-                if answer.status_code != 200:
-                    raise VerificationError(
-                        "the log does not hand over a file", code="no-evidence", expected=path, found=answer.status_code
-                    )
-                data, ends = bytearray(), time.monotonic() + TOTAL_SECONDS
-                for part in answer.iter_raw():
-                    data += part
-                    if time.monotonic() > ends:
-                        raise VerificationError(
-                            "the log is too slow", code="unreachable", expected=f"{TOTAL_SECONDS:g} s", found=path
-                        )
-                    if len(data) > maximum:
-                        raise VerificationError(
-                            "the log sends too much",
-                            code="no-evidence",
-                            expected=f"at most {maximum} bytes",
-                            found=path,
-                        )
-                return bytes(data)
-        except httpx.HTTPError as error:
-            raise VerificationError(
-                "the log can't be reached", code="unreachable", expected=self._base, found=str(error) or repr(error)
-            ) from error
-
-    def close(self) -> None:
-        self._client.close()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,0 +1,52 @@
+"""Fork files: two checkpoints that one log signed and that do not go together, for others to check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from verifiable.errors import MalformedError, VerificationError
+from verifiable.tlog.checkpoint import open_checkpoint
+from verifiable.tlog.merkle import verify_consistency
+from verifiable.wire.keys import PublicKey
+
+
+def fork_file(what: str, log: PublicKey, notes: Sequence[bytes], proof: Sequence[bytes]) -> bytes:
+    """The file: what is wrong, the log's key, both signed checkpoints, and the consistency proof that the log gave."""
+    content = {
+        "what": what,
+        "log": log.vkey(),
+        "checkpoints": [note.decode("utf-8") for note in notes],
+        "proof": [value.hex() for value in proof],
+    }
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def check_fork(data: bytes, log: PublicKey) -> str:
+    """What a fork file shows to somebody who trusts nobody but the log's key; returns it in a sentence.
+
+    Two roots for one size prove a fork by themselves. Two sizes prove that the log signed both; that the second does
+    not extend the first is then up to the log to refute, by a consistency proof.
+
+    Raises:
+        MalformedError: not a fork file. VerificationError: the checkpoints are not the log's, or no conflict.
+    """
+    try:
+        content = json.loads(data)
+        first, second = (open_checkpoint(note.encode(), log).checkpoint for note in content["checkpoints"])
+        proof = [bytes.fromhex(value) for value in content["proof"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedError("fork evidence", expected="two checkpoints and a proof", found=str(error)) from error
+    if first.size == second.size:
+        if first.root == second.root:
+            raise VerificationError("the two checkpoints agree", code="no-conflict")
+        return f"Proven: {log.name} signed two roots for size {first.size}."
+    small, large = sorted((first, second), key=lambda head: head.size)
+    try:
+        verify_consistency(small.size, large.size, proof, small.root, large.root)
+    except VerificationError:
+        return (
+            f"{log.name} signed sizes {small.size} and {large.size}, and gave no proof that the one extends the other. "
+            "It can refute this with a consistency proof; nobody else can."
+        )
+    raise VerificationError("the larger checkpoint extends the smaller one", code="no-conflict")
