@@ -1,4 +1,4 @@
-"""What was not replayed is not counted as replayed (spec/protocol.md §10.3, step 18)."""
+"""What was not replayed is not counted as replayed (spec/protocol.md §10.3, step 19)."""
 
 from __future__ import annotations
 
