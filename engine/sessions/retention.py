@@ -1,8 +1,8 @@
 """How long records are kept: after a window a session's token records go, and two bytes or three a token stay.
 
-A record is what the log commits to of one token: some 330 bytes. Packed token ids and marks are enough for an exact
-audit by whoever has the model; with `keep="digests"` they go too, and the requests with them. Leaf hashes and signed
-heads always stay, so every receipt, every proof and the log still verify.
+A record is what the log commits to of one token: some 370 bytes at k = 40. Packed token ids and marks are enough for an
+exact audit by whoever has the model; with `keep="digests"` they go too, and the requests with them. Leaf hashes and
+signed heads always stay, so every receipt, every proof and the log still verify.
 """
 
 from __future__ import annotations

@@ -29,3 +29,10 @@ def test_links_within_the_project_lead_somewhere(page: Path) -> None:
         assert target.exists(), link
         if anchor:
             assert anchor in anchors(target.read_text()), link
+
+
+def test_the_readme_can_be_read_outside_the_repository() -> None:
+    """It is shipped with the package: links are absolute, and files are named as they lie in the source."""
+    text = FENCED.sub("", (ROOT / "README.md").read_text())
+    assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)\s]+)\)", text))
+    assert all((ROOT / name).exists() for name in re.findall(r"`((?:docs|spec)/[^`]+)`", text))
