@@ -5,7 +5,9 @@ Builds the wheel of this checkout and installs it into an empty environment; the
 
 from __future__ import annotations
 
+import email
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -59,12 +61,26 @@ def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bin_
 
 
-def test_the_wheel_holds_the_three_packages_and_the_licence(wheel: Path) -> None:
+def test_the_wheel_holds_the_three_packages_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     packages = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert packages == {"verifiable", "engine", "verifier"}
-    assert "verifiable/py.typed" in names
-    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+    assert {f"{package}/py.typed" for package in packages} <= set(names)
+    assert not [name for name in names if "test" in Path(name).name]
+
+
+def test_the_wheel_says_what_it_is_and_its_licence(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (folder,) = {name.partition("/")[0] for name in archive.namelist() if ".dist-info/" in name}
+    licence = archive.read(f"{folder}/licenses/LICENSE").decode()
+    assert licence == (ROOT / "LICENSE").read_text(encoding="utf-8")
+    metadata = email.message_from_bytes(archive.read(f"{folder}/METADATA"))
+    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    readme = str(metadata.get_payload())
+    assert readme.startswith("# ")
+    links = re.findall(r"\]\(([^)\s]+)\)", readme)
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []  # it is read far from the files
 
 
 def test_no_optional_package_comes_along(base: Path) -> None:

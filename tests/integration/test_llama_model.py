@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -283,11 +284,15 @@ def test_garbage_is_freed_in_the_right_order(tiny_models):
     assert (done.returncode, done.stdout.strip()) == (0, "done"), done.stderr
 
 
-def test_a_dropped_model_is_freed(tiny_models):
-    model = Model.load(tiny_models["llama"])
+def test_a_dropped_model_is_freed(tiny_models, tmp_path):
+    path = Path(shutil.copy(tiny_models["llama"], tmp_path))  # mapped by this test alone
+    model = Model.load(path)
     Context(model, SETTINGS)
+    mapped = Path("/proc/self/maps")
+    assert str(path) in mapped.read_text()
     del model
     gc.collect()
+    assert str(path) not in mapped.read_text()
 
 
 def test_settings_have_to_fit_the_model(tiny_models):

@@ -1,10 +1,15 @@
-"""The rules of the house that a machine can hold: who may import whom, and what an import may cost."""
+"""The rules of the house that a machine can hold, beside the contracts of `make lint`: rooms, imports and their cost.
+
+Reads the source files.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +17,25 @@ import pytest
 from verifiable.cli import OPTIONAL
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("verifiable", "engine", "verifier")
+MOST_FILES = 15
+"""Python files that a reader takes in at once."""
+NETWORK = ("urllib.request", "http.client", "http.server", "http.cookiejar", "socket", "socketserver", "ssl", "ftplib")
+"""Parts of the standard library that reach the network; the contracts see no more than a package's name."""
+
+
+def imports(path: Path) -> set[str]:
+    """What a file imports, each with the names taken from it: `urllib`, `urllib.request`, `urllib.request.urlopen`."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        match node:
+            case ast.Import(names=names):
+                found |= {each.name for each in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                found |= {module, *(f"{module}.{each.name}" for each in names)}
+            case _:
+                pass
+    return found
 
 
 def imported_by(statement: str) -> set[str]:
@@ -21,16 +45,9 @@ def imported_by(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_import_contracts() -> None:
-    lint = Path(sys.executable).with_name("lint-imports")
-    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 broken" in done.stdout
-
-
 def test_llama_cpp_is_not_imported_by_name_elsewhere_either() -> None:
     """The contracts see import statements; this sees the calls that import."""
-    rooms = [path for package in ("verifiable", "engine", "verifier") for path in (ROOT / package).rglob("*.py")]
+    rooms = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     outside = [path for path in rooms if not path.is_relative_to(ROOT / "verifiable" / "llama")]
     assert outside
     for path in outside:
@@ -43,12 +60,34 @@ def test_llama_cpp_is_not_imported_by_name_elsewhere_either() -> None:
                     assert name.partition(".")[0] != "llama_cpp", f"{path}:{node.lineno}"
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_room_can_be_taken_in_at_once(package: str) -> None:
+    rooms = Counter(path.parent for path in (ROOT / package).rglob("*.py"))
+    assert {str(room): count for room, count in rooms.items() if count > MOST_FILES} == {}
+
+
+def test_the_protocol_reaches_no_network() -> None:
+    apart = [ROOT / "verifiable" / room for room in ("llama", "net")]
+    files = [path for path in (ROOT / "verifiable").rglob("*.py") if not any(map(path.is_relative_to, apart))]
+    assert files
+    for path in files:
+        reached = [name for name in imports(path) if any(f"{name}.".startswith(f"{each}.") for each in NETWORK)]
+        assert not reached, path
+
+
+def test_no_test_module_imports_another() -> None:
+    """What tests share lies in files of its own, such as `tests/simulator.py`."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        shared = [name for name in imports(path) if re.match(r"tests\.(\w+\.)*(test_|conftest)", name)]
+        assert not shared, path
+
+
 def test_importing_verifiable_loads_nothing_but_itself() -> None:
     loaded = imported_by("import verifiable")
     assert not {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} - {"verifiable"}
 
 
-@pytest.mark.parametrize("package", ["verifiable", "engine", "verifier"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_importing_a_package_loads_no_optional_dependency(package: str) -> None:
     assert not imported_by(f"import {package}") & set(OPTIONAL)
 
