@@ -36,3 +36,14 @@ def test_the_readme_can_be_read_outside_the_repository() -> None:
     text = FENCED.sub("", (ROOT / "README.md").read_text())
     assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)\s]+)\)", text))
     assert all((ROOT / name).exists() for name in re.findall(r"`((?:docs|spec)/[^`]+)`", text))
+
+
+def test_the_map_shows_every_room() -> None:
+    text = (ROOT / "docs" / "development.md").read_text()
+    for package in ("verifiable", "verifiable/llama", "engine", "verifier"):
+        rows = text.partition(f"### `{package}/`\n")[2].partition("\n#")[0]
+        shown = {name.rstrip("/") for name in re.findall(r"`([\w/]+)`", rows)}
+        rooms = {
+            path.stem for path in (ROOT / package).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+        }
+        assert rooms - shown - {"__init__", "__main__"} == set(), package
