@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
+from verifiable import files
 from verifiable.errors import EngineError, PolicyError, VerificationError
 from verifiable.llama.gguf.parts import MAX_PARTS
 from verifiable.llama.probe.cache import default_folder
@@ -212,7 +213,7 @@ def _download(path: Path, wanted: Published, report: Callable[[int], None]) -> N
                 found=f"sha256 {found}",
                 hint=f"{wanted.name} was not kept. Fetch it again; if it differs again, tell the hub.",
             )
-        scratch.replace(path)
+        files.rename(scratch, path)
     except OSError as error:
         raise EngineError(f"cannot write {scratch}", found=error.strerror or error) from error
 

@@ -13,6 +13,7 @@ from engine.log.log import LogSettings, ProviderLog, make_check
 from engine.log.witnesses import Witness, Witnesses
 from engine.sessions.retention import Retention
 from engine.store import Store, sqlite
+from verifiable import files
 from verifiable.errors import PolicyError, StoreError
 
 
@@ -112,9 +113,7 @@ def _machine(path: Path) -> bytes:
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name("machine.new")
-            temporary.write_text(os.urandom(16).hex() + "\n")
-            os.rename(temporary, path)
+            files.replace(path, f"{os.urandom(16).hex()}\n".encode())
         return bytes.fromhex(path.read_text("ascii").strip())
     except (OSError, ValueError) as error:
         raise StoreError(f"this machine's name {path} can't be read", found=str(error)) from error

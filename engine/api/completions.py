@@ -22,6 +22,7 @@ from engine.web import errors, requestlog
 from engine.web.access import Access
 from verifiable.errors import PolicyError
 from verifiable.request.request import CHAT, COMPLETION, parse_body
+from verifiable.wire.bodies import join_parts
 
 MAX_BODY = 16 << 20
 """Bytes of a request body."""
@@ -195,12 +196,10 @@ def _event(value: dict[str, Any]) -> bytes:
 
 
 async def _body(http: Request) -> bytes:
-    data = bytearray()
-    async for part in http.stream():
-        data += part
-        if len(data) > MAX_BODY:
-            raise PolicyError("the request body is too long", expected=f"at most {MAX_BODY} bytes")
-    return bytes(data)
+    data = await join_parts(http.stream(), MAX_BODY)
+    if data is None:
+        raise PolicyError("the request body is too long", expected=f"at most {MAX_BODY} bytes")
+    return data
 
 
 def capability_of(http: Request) -> bytes | None:

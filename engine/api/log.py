@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -20,6 +19,7 @@ from verifiable.tlog.cose_receipt import Proof, mint_proof
 from verifiable.tlog.merkle import HASH_SIZE, leaf_hash
 from verifiable.tlog.proof import TlogProof
 from verifiable.tlog.tiles import ENTRIES, HEIGHT, WIDTH, Tile, encode_bundle
+from verifiable.wire.spelling import from_hex, write_base64url
 
 NOTE_TYPE = "text/plain; charset=utf-8"
 TILE_TYPE = "application/octet-stream"
@@ -144,7 +144,7 @@ def router(provider: Provider, limit: RateLimit) -> APIRouter:
             "session": row.session.hex(),
             "head": row.size,
             "leaf_hash": leaf_hash(row.signed).hex(),
-            "entry": base64.urlsafe_b64encode(row.signed).rstrip(b"=").decode(),
+            "entry": write_base64url(row.signed),
         }
 
     @routes.get("/v1/log/consistency", responses={**_NOT_FOUND, 400: _FORMS[400], 429: _FORMS[429]})
@@ -184,6 +184,5 @@ def _tile(provider: Provider, wanted: Tile, size: int) -> bytes:
 def _index(provider: Provider, index: int | None, session: str | None, head: int | None) -> int | None:
     if index is not None or session is None or head is None:
         raise PolicyError("which entry", expected="index, or session and head", parameter="index")
-    if len(session) != 2 * records.SESSION_ID_BYTES or not all(digit in "0123456789abcdef" for digit in session):
-        return None
-    return provider.store.index_of(bytes.fromhex(session), head)
+    identifier = from_hex(session, records.SESSION_ID_BYTES)
+    return None if identifier is None else provider.store.index_of(identifier, head)

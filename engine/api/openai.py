@@ -10,7 +10,6 @@ the text is that call, and `tool_calls` repeats what it says, for clients that l
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 from engine.generation import Delta, Done, Generation, TokenInfo
 from verifiable.request.request import CHAT
 from verifiable.session.records import Finish
+from verifiable.wire.spelling import write_base64url
 
 _REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.CANCELLED: "cancelled", Finish.ERROR: "error"}
 
@@ -64,7 +64,7 @@ class Shape:
             "turn": self.generation.turn,
             "first": step.proof.first,
             "leaves": [value.hex() for value in step.proof.hashes],
-            "head": base64.urlsafe_b64encode(step.proof.head).rstrip(b"=").decode(),
+            "head": write_base64url(step.proof.head),
         }
         return {**chunk, "verifiable": proof}
 
@@ -114,7 +114,7 @@ class Shape:
     def _extra(self, done: Done) -> dict[str, Any] | None:
         if done.receipt is None:
             return None
-        receipt = base64.urlsafe_b64encode(done.receipt).rstrip(b"=").decode()
+        receipt = write_base64url(done.receipt)
         return {"session": self.generation.session, "turn": self.generation.turn, "receipt": receipt}
 
     def _logprobs(self, tokens: Iterable[TokenInfo], offset: int) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ bearer token. An unknown session and a forbidden one answer alike.
 
 from __future__ import annotations
 
-import base64
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
@@ -21,7 +20,7 @@ from verifiable.errors import PolicyError
 from verifiable.manifest import manifest as manifests
 from verifiable.session import head as heads
 from verifiable.session.evidence import Kind
-from verifiable.wire.cose import peek1
+from verifiable.wire.spelling import write_base64url
 
 RECEIPT_TYPE = "application/vnd.verifiable.receipt+cbor"
 EVIDENCE_TYPE = "application/vnd.verifiable.evidence+cbor"
@@ -173,7 +172,7 @@ def router(provider: Provider, public: RateLimit, private: RateLimit) -> APIRout
     ) -> dict[str, Any]:
         """Two signed heads of the session, and the proof that the later one only adds to the earlier one."""
         earlier, later, path = provider.evidence.consistency(readable(http, session), old, new)
-        return {"old": _text(earlier), "new": _text(later), "path": [value.hex() for value in path]}
+        return {"old": write_base64url(earlier), "new": write_base64url(later), "path": [value.hex() for value in path]}
 
     @routes.delete(
         "/sessions/{session}",
@@ -193,12 +192,8 @@ def _listed(provider: Provider, row: SessionRow) -> dict[str, Any] | None:
     newest = provider.store.head(row.session)
     if newest is None:
         return None
-    head = heads.Head.parse(peek1(newest[1]).payload)
-    return {"id": row.session.hex(), "size": head.size, "opened": row.opened, "head": _text(newest[1])}
-
-
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+    head = heads.Head.peek(newest[1])
+    return {"id": row.session.hex(), "size": head.size, "opened": row.opened, "head": write_base64url(newest[1])}
 
 
 def _numbers(text: str, name: str) -> list[int]:

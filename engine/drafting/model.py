@@ -16,6 +16,7 @@ from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.rope import MODELS_OWN
+from verifiable.wire.ids import common_prefix
 
 
 class DraftModel:
@@ -92,11 +93,7 @@ class ModelDrafter:
 
     def _draft(self, limit: int) -> list[int]:
         context, batch = self._shared.context, self._shared.batch
-        common = 0
-        for mine, theirs in zip(self._held, self._ids[:-1], strict=False):
-            if mine != theirs:
-                break
-            common += 1
+        common = common_prefix(self._held, self._ids[:-1])
         context.remove(self._seq, common)
         self._held = self._held[:common]
         fresh = self._ids[common:]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from verifiable import files
 from verifiable.errors import PolicyError, StoreError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
@@ -94,12 +94,7 @@ class Auditors:
         return tuple(keys)
 
     def _save(self, keys: tuple[AuditorKey, ...]) -> None:
-        temporary = self._path.with_name(self._path.name + ".new")
         try:
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write("".join(f"{key.line()}\n" for key in keys))
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(temporary, self._path)
+            files.replace(self._path, "".join(f"{key.line()}\n" for key in keys).encode("ascii"), 0o600)
         except OSError as error:
             raise StoreError(f"the register of auditor keys {self._path} can't be written", found=str(error)) from error

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.keys.auditors import Auditors
+from verifiable import files
 from verifiable.errors import MalformedError, StoreError
 from verifiable.wire import key_file
 from verifiable.wire.keys import PrivateKey
@@ -74,19 +75,18 @@ def _make(folder: Path, name: str) -> None:
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(parents=True, mode=0o700)
         token = secrets.token_urlsafe(32)
-        key_file.write_new(making / "auditor.key", token)
+        key_file.write_line(making / "auditor.key", token)
         for role in ("provider", "session", "log"):
             key = PrivateKey.generate(name if role == "provider" else f"{name}/{role}", os.urandom(32))
-            key_file.write_new(making / f"{role}.key", key.skey())
+            key_file.write_line(making / f"{role}.key", key.skey())
             if role != "session":
-                key_file.write_new(making / f"{role}.pub", key.public.vkey(), 0o644)
-        key_file.write_new(making / "log.unused", "The log of these keys has no checkpoint yet.")
+                key_file.write_line(making / f"{role}.pub", key.public.vkey(), 0o644)
+        key_file.write_line(making / "log.unused", "The log of these keys has no checkpoint yet.")
         Auditors(making / "auditors").register("first", token, 0)
-        key_file.sync_folder(making)
+        files.sync_folder(making)
         if folder.exists():
             folder.rmdir()
-        os.rename(making, folder)
-        key_file.sync_folder(folder.parent)
+        files.rename(making, folder)
     except OSError as error:
         raise StoreError(f"keys can't be made in {folder}", found=str(error)) from error
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from verifiable import files
 from verifiable.errors import StoreError
 from verifiable.tlog.note import MAX_SIZE
 
@@ -26,7 +27,7 @@ class CheckpointFile:
         """What the file holds, or None where there is none. Raises StoreError where it can't be read."""
         try:
             with self.path.open("rb") as file:
-                return file.read(MAX_SIZE + 1)
+                return file.read(MAX_SIZE + 1)  # one too many: whoever opens the note then says that it is damaged
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -45,26 +46,9 @@ class CheckpointFile:
                     hint="Only one process may publish a log. Stop the other one, then start again.",
                 )
             try:
-                self._write(new)
+                files.replace(self.path, new, 0o644)
             except OSError as error:
                 raise StoreError(f"the checkpoint {self.path} can't be written", found=str(error)) from error
-
-    def _write(self, data: bytes) -> None:
-        temporary = self.path.with_name(self.path.name + ".new")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        os.rename(temporary, self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)  # the rename itself
-        finally:
-            os.close(folder)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

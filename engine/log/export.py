@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from engine.log.checkpoint_file import CheckpointFile
 from engine.log.errors import DamagedLogError
 from engine.log.tree import read_hashes
 from engine.store import Store
+from verifiable import files
 from verifiable.errors import StoreError
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.merkle import leaf_hash
@@ -52,9 +52,7 @@ def _write(path: Path, data: bytes) -> bool:
                 raise DamagedLogError(f"{path} is there and says something else than the store")
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".new")
-        temporary.write_bytes(data)
-        os.rename(temporary, path)
+        files.replace(path, data)
     except OSError as error:
         raise StoreError(f"{path} can't be written", found=str(error)) from error
     return True

@@ -26,7 +26,6 @@ from verifiable.tlog.checkpoint import Checkpoint, SignedCheckpoint, open_checkp
 from verifiable.tlog.merkle import EMPTY_ROOT
 from verifiable.tlog.proof import TlogProof
 from verifiable.tlog.tiles import WIDTH
-from verifiable.wire import cose
 from verifiable.wire.keys import PrivateKey, PublicKey
 
 log = logging.getLogger(__name__)
@@ -281,7 +280,7 @@ def make_check(provider: PublicKey) -> CheckHead:
 
     def check(row: HeadRow, manifest_of: Callable[[bytes], bytes | None]) -> None:
         try:
-            digest = Head.parse(cose.peek1(row.signed).payload).manifest_digest
+            digest = Head.peek(row.signed).manifest_digest
             if digest not in keys:
                 signed = manifest_of(digest)
                 if signed is None:

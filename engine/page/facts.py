@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import datetime
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from engine.web.provider import Provider
 from verifiable.checking.checks import check_receipt
-from verifiable.errors import VerifiableError
+from verifiable.errors import MalformedError, VerifiableError
 from verifiable.manifest.manifest import RAW_LOGITS
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
-from verifiable.wire.cose import peek1
+from verifiable.session.records import SESSION_ID_BYTES
+from verifiable.wire.spelling import from_hex, read_base64url
 
 SHOWN = 20
 """Sessions listed."""
 POINTS = 24
 """Places in the log at which its growth is looked at."""
-_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ def newest(provider: Provider) -> list[Line]:
     for _, row in provider.store.sessions(SHOWN):
         found = provider.store.head(row.session)
         if found is not None:
-            head = Head.parse(peek1(found[1]).payload)
+            head = Head.peek(found[1])
             index = provider.store.index_of(row.session, head.size)
             lines.append(Line(row.session.hex(), head.size, when(head.time), index))
     return lines
@@ -114,17 +111,19 @@ def newest(provider: Provider) -> list[Line]:
 def look_up(provider: Provider, text: str) -> dict[str, Any]:
     """What is known of a session id, or of a receipt in base64 as it came with an answer."""
     wanted = "".join(text.split())
-    if _ID.fullmatch(wanted):
-        return _session(provider, wanted)
+    identifier = from_hex(wanted, SESSION_ID_BYTES)
+    if identifier is not None:
+        return _session(provider, identifier)
     try:
-        plain = wanted.replace("-", "+").replace("_", "/").rstrip("=")
-        receipt = Receipt.parse(base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True))
-        session = check_receipt(receipt, [provider.keys.provider.public])
-    except (binascii.Error, ValueError):
+        data = read_base64url(wanted.replace("+", "-").replace("/", "_").rstrip("="), "receipt")
+    except MalformedError:
         return {"problem": "This is neither a session's id (32 digits and letters a to f) nor a receipt in base64."}
+    try:
+        receipt = Receipt.parse(data)
+        session = check_receipt(receipt, [provider.keys.provider.public])
     except VerifiableError as error:
         return {"problem": f"This receipt is not one of this provider's, or it was changed: {error}"}
-    found = _session(provider, session.head.session.hex(), session.head.size)
+    found = _session(provider, session.head.session, session.head.size)
     stored = provider.store.head(session.head.session, session.head.size)
     return {
         **found,
@@ -134,8 +133,8 @@ def look_up(provider: Provider, text: str) -> dict[str, Any]:
     }
 
 
-def _session(provider: Provider, session: str, size: int | None = None) -> dict[str, Any]:
-    heads = [head for head in provider.store.heads(bytes.fromhex(session)) if size is None or head.size == size]
+def _session(provider: Provider, session: bytes, size: int | None = None) -> dict[str, Any]:
+    heads = [head for head in provider.store.heads(session) if size is None or head.size == size]
     if not heads:
         return {"problem": "This provider has no signed head of such a session."}
     log = provider.ledger.log
@@ -143,8 +142,8 @@ def _session(provider: Provider, session: str, size: int | None = None) -> dict[
     rows = []
     for row in heads:
         public = row.index is not None and row.index < published
-        rows.append((row.size, when(Head.parse(peek1(row.signed).payload).time), row.index, public))
-    return {"session": session, "heads": rows, "published": published}
+        rows.append((row.size, when(Head.peek(row.signed).time), row.index, public))
+    return {"session": session.hex(), "heads": rows, "published": published}
 
 
 def _growth(provider: Provider, size: int) -> list[Point]:
@@ -154,6 +153,6 @@ def _growth(provider: Provider, size: int) -> list[Point]:
     for index in sorted({round(at * (size - 1) / (POINTS - 1)) for at in range(POINTS)}):
         row = provider.store.entry(index)
         if row is not None:
-            found.append((Head.parse(peek1(row.signed).payload).time, index + 1))
+            found.append((Head.peek(row.signed).time, index + 1))
     first, last = found[0][0], max(found[-1][0], found[0][0] + 1)
     return [Point(when(time), at, 100 * (time - first) / (last - first), 30 - 30 * at / size) for time, at in found]

@@ -5,7 +5,6 @@ The first two are rendered here, without a script: they work with a keyboard, on
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,13 @@ from engine.page.facts import log_facts, look_up, newest, served
 from engine.web.limits import RateLimit
 from engine.web.provider import Provider
 from verifiable.errors import PolicyError
+from verifiable.wire.bodies import join_parts
+from verifiable.wire.spelling import write_base64
 
 MAX_FORM = 2 << 20
 _HERE = Path(__file__).parent
 _STYLE = (_HERE / "style.css").read_text("utf-8")
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_STYLE_HASH = write_base64(hashlib.sha256(_STYLE.encode()).digest())
 _HEADERS = {
     "Content-Security-Policy": (
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; base-uri 'none'; "
@@ -83,13 +84,11 @@ def router(provider: Provider, limit: RateLimit) -> APIRouter:
     @routes.post("/lookup", response_class=HTMLResponse, openapi_extra=_FORM, responses=refusals)
     async def lookup(http: Request) -> HTMLResponse:
         """Look a receipt or a session up; answers with the page."""
-        body = bytearray()
-        async for part in http.stream():
-            body += part
-            if len(body) > MAX_FORM:
-                raise PolicyError("the form is too long", expected=f"at most {MAX_FORM} bytes")
+        body = await join_parts(http.stream(), MAX_FORM)
+        if body is None:
+            raise PolicyError("the form is too long", expected=f"at most {MAX_FORM} bytes")
         try:
-            values = parse_qs(bytes(body).decode("utf-8"), strict_parsing=True, max_num_fields=4).get("what", [])
+            values = parse_qs(body.decode("utf-8"), strict_parsing=True, max_num_fields=4).get("what", [])
         except ValueError:
             values = []
         if len(values) != 1:

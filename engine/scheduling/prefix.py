@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from verifiable.wire.ids import common_prefix
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -25,13 +27,7 @@ class Kept:
 
 def common(held: Sequence[int], prompt: Sequence[int]) -> int:
     """Length of the prefix of `prompt` that is held; never the whole of it."""
-    most = min(len(held), len(prompt) - 1)
-    if most > 0 and list(held[:most]) == list(prompt[:most]):
-        return most
-    for index in range(most):
-        if held[index] != prompt[index]:
-            return index
-    return max(most, 0)
+    return common_prefix(held, prompt[:-1])
 
 
 def choose(slots: Iterable[tuple[int, Kept | None]], namespace: str | None, prompt: Sequence[int]) -> tuple[int, int]:

@@ -19,7 +19,6 @@ from verifiable.session import records
 from verifiable.session.head import Head
 from verifiable.session.records import End, Leaf, Token
 from verifiable.wire import encoding
-from verifiable.wire.cose import peek1
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ def drop_expired(store: Store, vocabulary: int, opened_before: int, now: int, ke
         row = store.session(session)
         head = store.head(session)
         # A conversation's age counts from its last turn: its owner may be about to go on with it.
-        recent = head is not None and Head.parse(peek1(head[1]).payload).time >= opened_before
+        recent = head is not None and Head.peek(head[1]).time >= opened_before
         if row is not None and not recent and _drop(store, row, vocabulary, now, keep):
             count += 1
     return count

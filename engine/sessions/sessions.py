@@ -16,6 +16,7 @@ from verifiable.session import records
 from verifiable.session.log import SessionLog
 from verifiable.session.receipt import CAPABILITY_BYTES
 from verifiable.wire.keys import PrivateKey
+from verifiable.wire.spelling import from_hex
 
 _KEPT = 256
 """Open sessions whose log is kept in memory; older ones are rebuilt from the store when they are continued."""
@@ -71,9 +72,8 @@ class Sessions:
 
     def read(self, session: str, capability: bytes | None, auditor: bool) -> SessionRow:
         """The session's row, for a caller who may read it. Raises UnknownSessionError."""
-        row = None
-        if len(session) == 2 * records.SESSION_ID_BYTES and all(digit in "0123456789abcdef" for digit in session):
-            row = self._store.session(bytes.fromhex(session))
+        identifier = from_hex(session, records.SESSION_ID_BYTES)
+        row = None if identifier is None else self._store.session(identifier)
         return _allowed(row, capability, auditor)
 
     def erase(self, session: str, capability: bytes | None) -> None:

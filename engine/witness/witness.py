@@ -18,6 +18,7 @@ from verifiable.errors import PolicyError, StoreError, VerifiableError, Verifica
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.cosignature import cosign, witness_key
 from verifiable.tlog.witness import AddCheckpoint, Seen, conflict_body, consider, status
+from verifiable.wire.bodies import join_parts
 from verifiable.wire.keys import PrivateKey, PublicKey
 
 MAX_BODY = 1 << 20
@@ -85,13 +86,11 @@ def make_app(witness: Witness) -> Starlette:
     """The witness over HTTP: POST /add-checkpoint."""
 
     async def add_checkpoint(request: Request) -> Response:
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > MAX_BODY:
-                return Response("the request is too long\n", 413)
+        body = await join_parts(request.stream(), MAX_BODY)
+        if body is None:
+            return Response("the request is too long\n", 413)
         try:
-            line = await run_in_threadpool(witness.add_checkpoint, bytes(body))
+            line = await run_in_threadpool(witness.add_checkpoint, body)
         except StoreError as error:
             return Response(f"the witness can't remember: {error.what}\n", 500, media_type="text/plain")
         except VerifiableError as error:

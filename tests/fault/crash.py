@@ -38,7 +38,6 @@ from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.proof import TlogProof
-from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PrivateKey
 
 KINDS = {"eio": 1, "enospc": 2, "short": 3, "kill-before": 4, "kill-after": 5, "full": 6}
@@ -182,7 +181,7 @@ def _receipts(provider: SyntheticProvider, seen: Seen, every: int) -> list[str]:
     wrong = []
     for number, data in enumerate(seen.receipts):
         receipt = Receipt.parse(data)
-        head = Head.parse(peek1(receipt.head).payload)
+        head = Head.peek(receipt.head)
         stored = provider.store.head(head.session, head.size)
         if stored is None or stored[1] != receipt.head:
             wrong.append(f"an acknowledged receipt is lost: session {head.session.hex()}")

@@ -16,7 +16,6 @@ from engine.web.limits import ProofRates, Rate
 from fixtures.synthetic import SyntheticProvider
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
-from verifiable.wire.cose import peek1
 
 SECRET = "the words that only their owner may read"
 PRIVATE = {
@@ -46,7 +45,7 @@ def sessions(provider: SyntheticProvider) -> list[tuple[str, str]]:
     """Two sessions: id and capability."""
     receipts = [Receipt.parse(provider.answer(SECRET, 3)) for _ in range(2)]
     provider.publish()
-    return [(Head.parse(peek1(found.head).payload).session.hex(), found.capability.hex()) for found in receipts]
+    return [(Head.peek(found.head).session.hex(), found.capability.hex()) for found in receipts]
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,6 @@ from verifiable.tlog.cosignature import CosignerKey, witness_key
 from verifiable.tlog.merkle import Tree, consistency_path, leaf_hash
 from verifiable.tlog.tiles import ENTRIES, Tile, build_tile, encode_bundle
 from verifiable.tlog.witness import AddCheckpoint
-from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PrivateKey
 from verifier.monitor.fetch import Fetch, HttpFetch
 from verifier.monitor.fork import check_fork
@@ -159,7 +158,7 @@ def forged(provider: SyntheticProvider) -> bytes:
     """A second history of an earlier session, signed with the provider's own session key."""
     entry = provider.store.entry(2)
     assert entry is not None
-    head = Head.parse(peek1(entry.signed).payload)
+    head = Head.peek(entry.signed)
     return replace(head, root=bytes(32)).sign(provider.keys.session)
 
 

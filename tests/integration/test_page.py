@@ -19,7 +19,6 @@ from tests.integration.chromium import Page, browse, find
 from tests.needs import missing_program
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
-from verifiable.wire.cose import peek1
 
 SHOTS = os.environ.get("VERIFIABLE_SHOTS")
 """A folder that keeps the photographs, for somebody to look at."""
@@ -106,7 +105,7 @@ def test_a_receipt_is_looked_up_with_the_keyboard_alone(
 ) -> None:
     receipt = provider.answer("mine", 3)
     provider.publish()
-    head = Head.parse(peek1(Receipt.parse(receipt).head).payload)
+    head = Head.peek(Receipt.parse(receipt).head)
     browser.device(390, 800)
     browser.open(url)
     order = []

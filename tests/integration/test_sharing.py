@@ -21,12 +21,13 @@ from verifiable.llama.library import load_library
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.sampling.logits import Entries
+from verifiable.wire.ids import common_prefix
 from verifier.campaign.campaign import audit_provider
 from verifier.campaign.client import Client
 from verifier.campaign.crew import Member
 from verifier.campaign.fetched import Auditor
 from verifier.model.reexecute import Worker
-from verifier.model.worker import common, start
+from verifier.model.worker import start
 
 SYSTEM = "You are the keeper of a lighthouse. You answer in plain words, and you never speak of the weather. " * 4
 QUESTIONS = ("Who are you?", "What do you eat?", "Are you alone?", "What is your lamp like?")
@@ -217,5 +218,5 @@ def test_sharing_is_only_among_equal_tokens(tiny_models: dict[str, Path], kind: 
             if len(told) != len(held):
                 assert kept == 0  # what is held is not what it should be
             elif kind == "llama":
-                assert kept == min(common(held, ids), first)
-            assert common(ids, held) == common(held, ids) <= min(len(ids), len(held))
+                assert kept == min(common_prefix(held, ids), first)
+            assert common_prefix(ids, held) == common_prefix(held, ids) <= min(len(ids), len(held))

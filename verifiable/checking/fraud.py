@@ -17,8 +17,8 @@ import enum
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 
+from verifiable import files
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.manifest import Manifest, verify_manifest
 from verifiable.sampling.processors import visible
@@ -127,8 +127,7 @@ class Fraud:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Fraud:
         """Read a file; raises OSError or MalformedError."""
-        with Path(path).open("rb") as file:
-            return cls.parse(file.read(MAX_BYTES + 1))
+        return cls.parse(files.read(path, MAX_BYTES))
 
     def verify(self, trust: Sequence[PublicKey], delay: int = MERGE_DELAY) -> Proven:
         """What the file proves against the holder of a trusted key.

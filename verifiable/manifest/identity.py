@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from verifiable.errors import MalformedError
 from verifiable.wire import encoding
+from verifiable.wire.ids import pack, unpack
 
 MAX_FILES = 1024
 MAX_ADAPTERS = 16
@@ -59,7 +60,7 @@ class ModelIdentity:
         if self.adapters:
             more[1] = [[file.name, file.sha256, file.size, file.scale] for file in self.adapters]
         if self.suppressed:
-            more[2] = b"".join([token.to_bytes(4, "little") for token in self.suppressed])
+            more[2] = pack(self.suppressed)
         return [
             [[file.name, file.sha256, file.size] for file in self.files],
             self.architecture,
@@ -134,9 +135,9 @@ def _adapters(value: encoding.Value) -> tuple[AdapterFile, ...]:
 
 def _suppressed(value: encoding.Value, vocabulary: int) -> tuple[int, ...]:
     data = encoding.bytes_(value, "suppressed ids", maximum=4 * MAX_SUPPRESSED)
-    ids = tuple(int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4))
+    ids = tuple(unpack(data))
     ascending = all(low < high for low, high in pairwise(ids))
-    if not ids or len(data) % 4 or not ascending or ids[-1] >= vocabulary or len(ids) >= vocabulary:
+    if not ids or not ascending or ids[-1] >= vocabulary or len(ids) >= vocabulary:
         raise MalformedError(
             "suppressed ids", expected="ascending ids of 4 bytes each, not the whole vocabulary", found=data
         )

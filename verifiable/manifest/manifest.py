@@ -195,6 +195,11 @@ class Manifest:
             raise MalformedError("manifest", expected="the only spelling of its fields", found="another spelling")
         return manifest
 
+    @classmethod
+    def peek(cls, data: bytes) -> Manifest:
+        """Read a signed manifest without verifying it; raises MalformedError."""
+        return cls.parse(cose.peek1(data).payload)
+
     def check_valid_at(self, time: int, what: str) -> None:
         """Raise VerificationError (`manifest-expired`) unless `time` (ms) lies within the validity."""
         if not self.valid_from <= time <= self.valid_to:

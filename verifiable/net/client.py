@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from verifiable.errors import PolicyError, VerifiableError
+from verifiable.wire.bodies import join_parts
 
 CONNECT_SECONDS = 10.0
 QUIET_SECONDS = 30.0
@@ -145,9 +146,7 @@ async def _body(response: httpx.Response, maximum: int) -> bytes:
     coding = response.headers.get("content-encoding", "identity")
     if coding.lower() != "identity":
         raise ExchangeError(Failure.COMPRESSED, "no content encoding", coding[:40])
-    data = bytearray()
-    async for chunk in response.aiter_raw():
-        data += chunk
-        if len(data) > maximum:
-            raise ExchangeError(Failure.LONG, f"at most {maximum:,} bytes", "more")
-    return bytes(data)
+    data = await join_parts(response.aiter_raw(), maximum)
+    if data is None:
+        raise ExchangeError(Failure.LONG, f"at most {maximum:,} bytes", "more")
+    return data

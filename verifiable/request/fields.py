@@ -14,7 +14,8 @@ import rfc8785
 
 from verifiable.errors import PolicyError
 from verifiable.sampling.sampler import MAX_BIASES
-from verifiable.session.records import MAX_NONCE_BYTES
+from verifiable.session.records import MAX_NONCE_BYTES, SESSION_ID_BYTES
+from verifiable.wire.spelling import from_hex
 
 MAX_STOPS = 16
 MAX_STOP_CHARS = 256
@@ -23,7 +24,6 @@ MAX_LOGPROBS = 20
 MAX_GRAMMAR = 1 << 16
 """Characters of a grammar or a schema."""
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
-_HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
 
 def wrong(name: str, expected: str, value: object) -> PolicyError:
@@ -173,12 +173,13 @@ def _bounded(value: Any, name: str) -> bytes:
 def nonce(value: object) -> bytes | None:
     if value is None:
         return None
-    if not isinstance(value, str) or not _HEX.fullmatch(value) or not 16 <= len(value) <= 2 * MAX_NONCE_BYTES:
+    data = from_hex(value, len(value) // 2) if isinstance(value, str) else None
+    if data is None or not 8 <= len(data) <= MAX_NONCE_BYTES:
         raise wrong("verifiable.nonce", f"8 to {MAX_NONCE_BYTES} bytes in lower-case hexadecimal", value)
-    return bytes.fromhex(value)
+    return data
 
 
 def session(value: object) -> str | None:
-    if value is None or value == "new" or (isinstance(value, str) and len(value) == 32 and _HEX.fullmatch(value)):
-        return value if isinstance(value, str) else None
+    if value is None or (isinstance(value, str) and (value == "new" or from_hex(value, SESSION_ID_BYTES))):
+        return value
     raise wrong("verifiable.session", '"new" or the 32 hexadecimal digits of a session id', value)

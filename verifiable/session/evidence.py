@@ -11,8 +11,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 
+from verifiable import files
 from verifiable.errors import MalformedError
 from verifiable.session.opening import Opening
 from verifiable.session.records import SECRET_BYTES, Source
@@ -175,5 +175,4 @@ class Evidence:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Evidence:
         """Read evidence from a file; raises OSError or MalformedError."""
-        with Path(path).open("rb") as file:
-            return cls.parse(file.read(MAX_BYTES + 1))
+        return cls.parse(files.read(path, MAX_BYTES))

@@ -44,6 +44,11 @@ class Head:
             encoding.uint(fields[5], "head time"),
         )
 
+    @classmethod
+    def peek(cls, data: bytes) -> Head:
+        """Read a signed head without verifying it; raises MalformedError."""
+        return cls.parse(cose.peek1(data).payload)
+
 
 def verify_head(data: bytes, session_keys: Iterable[PublicKey]) -> Head:
     """Check a signed head against the session keys that a verified manifest names, and read it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 
+from verifiable import files
 from verifiable.errors import MalformedError
 from verifiable.session.opening import Opening
 from verifiable.session.sealed import seal, unseal
@@ -55,5 +55,4 @@ class Receipt:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Receipt:
         """Read a receipt from a file; raises OSError or MalformedError."""
-        with Path(path).open("rb") as file:
-            return cls.parse(file.read(MAX_BYTES + 1))
+        return cls.parse(files.read(path, MAX_BYTES))

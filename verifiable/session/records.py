@@ -17,6 +17,7 @@ from verifiable.errors import MalformedError
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams
 from verifiable.wire import encoding
+from verifiable.wire.ids import pack
 
 VERSION = 1
 SALT_BYTES = 16
@@ -64,7 +65,7 @@ def salt(secret: bytes, seq: int) -> bytes:
 
 def ids_digest(ids: list[int]) -> bytes:
     """SHA-256 over token ids as packed little-endian u32."""
-    return hashlib.sha256(b"".join([token.to_bytes(4, "little") for token in ids])).digest()
+    return hashlib.sha256(pack(ids)).digest()
 
 
 def token_bytes(token: int, source: Source, fresh: bool) -> bytes:

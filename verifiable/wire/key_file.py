@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from verifiable import files
 from verifiable.errors import MalformedError, StoreError
 from verifiable.wire.keys import PrivateKey
 
@@ -19,21 +20,9 @@ def read_secret(path: Path) -> str:
         raise StoreError(f"{path} can't be read", found=str(error)) from error
 
 
-def write_new(path: Path, text: str, mode: int = 0o600) -> None:
+def write_line(path: Path, text: str, mode: int = 0o600) -> None:
     """Write a line into a file that is not there yet, and sync the file, not its folder. Raises OSError."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Make what a folder lists durable. Raises OSError."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    files.write_new(path, f"{text}\n".encode(), mode)
 
 
 def read_key(path: Path) -> PrivateKey:
@@ -55,8 +44,8 @@ def read_or_make_key(path: Path, name: str) -> tuple[PrivateKey, bool]:
         if path.exists():
             return read_key(path), False
         key = PrivateKey.generate(name, os.urandom(32))
-        write_new(path, key.skey())
-        sync_folder(path.parent)
+        write_line(path, key.skey())
+        files.sync_folder(path.parent)
     except OSError as error:
         raise StoreError(f"the key {path} can't be made", found=str(error)) from error
     return key, True

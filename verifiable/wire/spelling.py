@@ -13,6 +13,7 @@ MAX_INT: Final = 2**63 - 1
 """Largest size, index or time read from text; what C2SP allows and a signed 64-bit column holds."""
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+_HEX = re.compile(r"[0-9a-f]*", re.ASCII)
 
 
 def decimal(text: str, what: str, maximum: int = MAX_INT) -> int:
@@ -41,6 +42,29 @@ def read_base64(text: str, what: str, length: int | None = None) -> bytes:
 def write_base64(data: bytes) -> str:
     """The inverse of `read_base64`."""
     return base64.b64encode(data).decode("ascii")
+
+
+def read_base64url(text: str, what: str) -> bytes:
+    """Read base64url without padding (RFC 4648 §5) whose unused bits are zero."""
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        raise MalformedError(what, expected="base64url without padding", found=text) from None
+    if write_base64url(data) != text:
+        raise MalformedError(what, expected="base64url in its one canonical spelling", found=text)
+    return data
+
+
+def write_base64url(data: bytes) -> str:
+    """The inverse of `read_base64url`."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def from_hex(text: object, length: int) -> bytes | None:
+    """The bytes that lower-case hexadecimal digits give; None for whatever does not spell `length` bytes so."""
+    if not isinstance(text, str) or len(text) != 2 * length or not _HEX.fullmatch(text):
+        return None
+    return bytes.fromhex(text)
 
 
 def read_utf8(data: bytes, what: str, maximum: int) -> str:

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from verifiable import files
 from verifiable.errors import MalformedError, VerificationError
+from verifiable.wire.spelling import from_hex
 
 MAX_BYTES = 1 << 16
 _TAG = b"verifiable-inference/v1/challenge/beacon\n"
@@ -132,8 +134,7 @@ class FileBeacon:
     """
 
     def __init__(self, path: Path, chain: Chain, verify: VerifyRound | None = None) -> None:
-        with path.open("rb") as file:
-            self.round = Round.parse(file.read(MAX_BYTES + 1))
+        self.round = Round.parse(files.read(path, MAX_BYTES))
         self.chain = chain
         self.verified = verify is not None
         if verify is not None:
@@ -176,13 +177,9 @@ def check_round(found: Round, chain: Chain, published: int, verify: VerifyRound 
 
 
 def _hex(value: dict[str, Any], name: str, lengths: tuple[int, ...]) -> bytes:
-    text = value[name]
-    try:
-        data = bytes.fromhex(text) if isinstance(text, str) else b""
-    except ValueError:
-        data = b""
-    if len(data) not in lengths or data.hex() != text:
-        raise MalformedError(
-            f"beacon round: {name}", expected=f"{' or '.join(map(str, lengths))} bytes in hex", found=str(text)[:80]
-        )
-    return data
+    for length in lengths:
+        data = from_hex(value[name], length)
+        if data is not None:
+            return data
+    expected = f"{' or '.join(map(str, lengths))} bytes in hex"
+    raise MalformedError(f"beacon round: {name}", expected=expected, found=str(value[name])[:80])

@@ -17,7 +17,6 @@ from verifiable.errors import VerifiableError
 from verifiable.session.challenge import draw_sessions, draw_turns
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
-from verifiable.wire.cose import peek1
 from verifier.campaign.client import Client, Listed
 from verifier.campaign.crew import Member, audit_all
 from verifier.campaign.fetched import Auditor, Fetched, conclude, fetch
@@ -126,7 +125,7 @@ def fetch_group(
 
 def signed_at(listed: Listed) -> int:
     """When a listed head says that it was signed (ms). Raises MalformedError."""
-    return Head.parse(peek1(listed.head).payload).time
+    return Head.peek(listed.head).time
 
 
 def pick_turns(auditor: Auditor, client: Client, listed: Listed, seed: bytes, count: int) -> list[int]:

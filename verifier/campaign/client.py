@@ -7,10 +7,7 @@ nothing is proven by it, and it does not count as a pass.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,6 +15,8 @@ from typing import Any
 
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.net.client import ExchangeError, Failure, HttpClient
+from verifiable.session.records import SESSION_ID_BYTES
+from verifiable.wire.spelling import HASH_SIZE, from_hex, read_base64url
 
 MAX_MANIFEST = 1 << 20
 MAX_RECEIPT = 1 << 20
@@ -27,8 +26,6 @@ MAX_EVIDENCE = 64 << 20
 MAX_PAGES = 1000
 PAGE = 1000
 
-_ID = re.compile(r"[0-9a-f]{32}")
-_HASH = re.compile(r"[0-9a-f]{64}")
 _FAILED = {
     Failure.SLOW: "the provider's answer to {} is too slow",
     Failure.LONG: "the provider's answer to {} is too long",
@@ -126,9 +123,10 @@ class Client:
         """The hashes that say that the log of size `new` extends that of size `old`. Raises MalformedError."""
         page = _object(self._get("/v1/log/consistency", MAX_RECEIPT, {"old": str(old), "new": str(new)}))
         path = page.get("path")
-        if not isinstance(path, list) or len(path) > 128 or not all(_is_hash(item) for item in path):
+        hashes = [from_hex(item, HASH_SIZE) for item in path] if isinstance(path, list) and len(path) <= 128 else [None]
+        if not all(hashes):
             raise MalformedError("consistency proof", expected="at most 128 hashes", found=str(path)[:80])
-        return [bytes.fromhex(item) for item in path]
+        return [item for item in hashes if item is not None]
 
     def close(self) -> None:
         self._http.close()
@@ -176,10 +174,6 @@ def _unreachable(what: str, expected: object, found: object) -> VerificationErro
     )
 
 
-def _is_hash(value: object) -> bool:
-    return isinstance(value, str) and _HASH.fullmatch(value) is not None
-
-
 def _object(data: bytes) -> Mapping[str, Any]:
     try:
         value = json.loads(data)
@@ -199,16 +193,13 @@ def _list(value: object, what: str) -> list[Any]:
 def _listed(entry: object) -> Listed:
     if not isinstance(entry, dict):
         raise MalformedError("listed session", expected="an object", found=type(entry).__name__)
-    identifier, head = entry.get("id"), entry.get("head")
-    if not isinstance(identifier, str) or not _ID.fullmatch(identifier):
-        raise MalformedError("listed session: id", expected="32 hexadecimal digits", found=str(identifier)[:80])
+    session, head = from_hex(entry.get("id"), SESSION_ID_BYTES), entry.get("head")
+    if session is None:
+        raise MalformedError("listed session: id", expected="32 hexadecimal digits", found=str(entry.get("id"))[:80])
     if not isinstance(head, str) or len(head) > 1 << 16:
         raise MalformedError("listed session: head", expected="base64url", found=type(head).__name__)
-    try:
-        raw = base64.b64decode(head + "=" * (-len(head) % 4), altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
-        raise MalformedError("listed session: head", expected="base64url", found=head[:80]) from None
-    return Listed(bytes.fromhex(identifier), _count(entry, "size"), _count(entry, "opened"), raw)
+    signed = read_base64url(head, "listed session: head")
+    return Listed(session, _count(entry, "size"), _count(entry, "opened"), signed)
 
 
 def _count(entry: Mapping[str, Any], name: str) -> int:

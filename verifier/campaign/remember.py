@@ -8,11 +8,11 @@ damaged one is an error, never forgotten in silence.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from verifiable import files
 from verifiable.checking.checks import check_evidence, check_receipt
 from verifiable.checking.fraud import Fraud, Kind
 from verifiable.errors import MalformedError, VerificationError
@@ -142,8 +142,7 @@ class Memory:
     def _read(self, place: Path) -> list[Seen]:
         found = []
         for path in sorted(place.glob("*.seen")):
-            with path.open("rb") as file:
-                fields = unseal(file.read(MAX_BYTES + 1), 2, f"auditor's state {path}", MAX_BYTES)
+            fields = unseal(files.read(path, MAX_BYTES), 2, f"auditor's state {path}", MAX_BYTES)
             seen = Seen(encoding.bytes_(fields[1], "manifest"), encoding.bytes_(fields[2], "signed statement"))
             if _name(seen) != path.name:
                 raise MalformedError(f"auditor's state {path}", expected=_name(seen), found=path.name)
@@ -155,12 +154,7 @@ class Memory:
         if path.exists():
             return
         place.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}.part")
-        with scratch.open("wb") as file:
-            file.write(seal({1: seen.manifest, 2: seen.signed}))
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
+        files.replace(path, seal({1: seen.manifest, 2: seen.signed}))
 
 
 def check_growth(

@@ -47,6 +47,7 @@ def verify(
     as_json: Json = False,
 ) -> int:
     """Check a receipt offline: who said what, and that nothing was changed since."""
+    from verifiable.files import read
     from verifiable.session.evidence import Evidence
     from verifiable.wire.cose import peek1
     from verifier.commands import files
@@ -61,10 +62,11 @@ def verify(
     if fraud is not None:
         if receipt is not None or evidence is not None or text is not None:
             raise PolicyError("--fraud stands alone", expected="a fraud file or a receipt", found="both")
+        from verifiable.checking.fraud import MAX_BYTES
         from verifier.campaign.plan import parse_time
         from verifier.offline import frauds
 
-        proven = frauds.verify(files.read_bytes(fraud), keys, round(1000 * parse_time(merge_delay, "--merge-delay")))
+        proven = frauds.verify(read(fraud, MAX_BYTES), keys, round(1000 * parse_time(merge_delay, "--merge-delay")))
         print(json.dumps(proven.to_json(), indent=2)) if as_json else show.say(show.failure(proven))
         return proven.exit_code
     if receipt is None:
@@ -189,13 +191,13 @@ def audit(
 def verify_report(path: Path, trust: list[PublicKey], as_json: bool) -> int:
     """What `verifiable verify --report` does. The exit status is the audit's own, where the signature holds."""
     from verifiable.errors import MalformedError, VerificationError
-    from verifier.commands import files
+    from verifiable.files import read
     from verifier.offline.fault import Fault
     from verifier.report import show
     from verifier.report import signed as signed_report
 
     try:
-        checked = signed_report.verify_report(files.read_bytes(path, signed_report.MAX_BYTES), trust)
+        checked = signed_report.verify_report(read(path, signed_report.MAX_BYTES), trust)
     except (MalformedError, VerificationError) as error:
         verdict = Fault.of(error).verdict()
         print(json.dumps(verdict.to_json(), indent=2)) if as_json else show.say(show.failure(verdict))

@@ -102,6 +102,7 @@ def read_settings(
     manifest: Path | None, trust: list[str], settings: RuntimeSettings = INVARIANT
 ) -> tuple[Runtime, int]:
     """The settings and k of a signed manifest, or *settings* and the default k. Raises PolicyError where both say."""
+    from verifiable.files import read
     from verifiable.llama.library import BuildInfo
     from verifiable.llama.probe.result import ProbeResult
     from verifiable.llama.probe.runtime import describe
@@ -113,8 +114,7 @@ def read_settings(
             raise PolicyError("settings come from the manifest", expected="--manifest or settings", found="both")
         if not trust:
             raise PolicyError("no key to trust the manifest with", expected="--trust KEY", found="none")
-        with manifest.open("rb") as file:
-            stated = verify_manifest(file.read(1 << 20), files.read_trust(trust))
+        stated = verify_manifest(read(manifest, 1 << 20), files.read_trust(trust))
         return stated.runtime, stated.k
     nothing_measured = ProbeResult(True, bytes(32), (), BuildInfo("", "", ""), 0.0)
     return describe(settings, nothing_measured), 40

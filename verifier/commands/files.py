@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from verifiable import files
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.session import evidence as evidences
 from verifiable.session import receipt as receipts
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PublicKey
+from verifiable.wire.spelling import read_base64url
 
 MAX_KEY_FILE = 1 << 16
 MAX_TEXT = 64 << 20
@@ -30,7 +31,7 @@ def read_trust(values: Sequence[str]) -> list[PublicKey]:
     for value in values:
         path = Path(value)
         if path.is_file():
-            lines = [line.strip() for line in _read(path, MAX_KEY_FILE).decode("utf-8", "replace").splitlines()]
+            lines = [line.strip() for line in files.read(path, MAX_KEY_FILE).decode("utf-8", "replace").splitlines()]
             found = [PublicKey.parse(line) for line in lines if line and not line.startswith("#")]
             if not found:
                 raise PolicyError(f"{value} holds no key", expected="a line name+hash+base64", found="none")
@@ -45,7 +46,7 @@ def read_trust(values: Sequence[str]) -> list[PublicKey]:
 def read_receipt(path: Path) -> Receipt:
     """A receipt from a file: the bytes, or the base64url text in which the API hands them out."""
     try:
-        return Receipt.parse(_decoded(_read(path, 2 * receipts.MAX_BYTES)))
+        return Receipt.parse(_decoded(files.read(path, 2 * receipts.MAX_BYTES)))
     except MalformedError as error:
         hint = error.hint or "Name the file that came with an answer as its receipt."
         raise MalformedError(
@@ -55,7 +56,7 @@ def read_receipt(path: Path) -> Receipt:
 
 def read_target(path: Path) -> Receipt | Evidence:
     """A receipt or evidence from a file, whichever it is. Raises MalformedError when it is neither."""
-    data = _decoded(_read(path, evidences.MAX_BYTES))
+    data = _decoded(files.read(path, evidences.MAX_BYTES))
     # Both begin as a map {1: version, 2: …}; the second value is a receipt's head or the evidence's kind.
     major = data[4] >> 5 if len(data) > 4 and data[1:4] == b"\x01\x01\x02" else -1
     if major == 2:
@@ -70,15 +71,10 @@ def read_target(path: Path) -> Receipt | Evidence:
     )
 
 
-def read_bytes(path: Path, most: int = MAX_TEXT) -> bytes:
-    """A file's bytes. Raises OSError, or MalformedError when there are more than `most`."""
-    return _read(path, most)
-
-
 def read_text(path: Path) -> str:
     """An answer's text. Raises MalformedError when it is not UTF-8."""
     try:
-        return _read(path, MAX_TEXT).decode("utf-8")
+        return files.read(path, MAX_TEXT).decode("utf-8")
     except UnicodeDecodeError as error:
         raise MalformedError(f"{path} is no text", expected="UTF-8", found=f"{error.reason} at {error.start}") from None
 
@@ -86,20 +82,11 @@ def read_text(path: Path) -> str:
 def read_secret(value: str | None) -> str | None:
     """A key given as a file or as itself."""
     if value is not None and Path(value).is_file():
-        return _read(Path(value), MAX_KEY_FILE).decode("utf-8", "replace").strip()
+        return files.read(Path(value), MAX_KEY_FILE).decode("utf-8", "replace").strip()
     return value
-
-
-def _read(path: Path, most: int) -> bytes:
-    with path.open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise MalformedError(str(path), expected=f"at most {most:,} bytes", found="more")
-    return data
 
 
 def _decoded(data: bytes) -> bytes:
     if data[:1].isalnum() and _BASE64URL.fullmatch(data):
-        text = data.strip().rstrip(b"=")
-        return base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+        return read_base64url(data.decode("ascii").strip().rstrip("="), "receipt or evidence as text")
     return data

@@ -95,16 +95,14 @@ def read_jobs(paths: Iterable[Path]) -> tuple[list[Job], list[Done]]:
     Nothing is verified here. A session that occurs in two files is audited in each of them: its id tells it apart by
     the file's name.
     """
-    from verifiable.wire.cose import peek1
-
     jobs: dict[str, Job] = {}
     order: dict[str, tuple[str, str, str]] = {}
     bad: list[Done] = []
     for path in paths:
         try:
             evidence = Evidence.load(path)
-            session = Head.parse(peek1(evidence.head).payload).session.hex()
-            model = Manifest.parse(peek1(evidence.manifest).payload).model.files[0].sha256.hex()
+            session = Head.peek(evidence.head).session.hex()
+            model = Manifest.peek(evidence.manifest).model.files[0].sha256.hex()
         except VerifiableError as error:
             bad.append(row(Job(path.name, str(path), ""), Fault.of(error).verdict().to_json(), 0.0, 1))
             continue

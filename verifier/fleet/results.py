@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from verifiable import files
 from verifiable.errors import MalformedError
 from verifier.fleet.fleet import Done
 
@@ -67,7 +68,7 @@ class ParquetResults:
         self._parquet.write_table(table, scratch)
         with scratch.open("rb") as file:
             os.fsync(file.fileno())
-        scratch.replace(target)
+        files.rename(scratch, target)
 
     def _parts(self) -> list[Path]:
         return sorted(self._folder.glob("part-*.parquet"))

@@ -28,6 +28,7 @@ from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Value
+from verifiable.wire.ids import pack, unpack
 from verifier.model.pipe import ClosedError, Reader, StalledError, write
 
 STALL = 900.0
@@ -212,14 +213,14 @@ class Worker:
         known = self._known.probed.get(encoding.encode(settings))
         share = self._share and known is not None and known.invariant
         items = encoding.array(self._call("load", self.path, self._adapters, settings, share), 2, "model facts")
-        return encoding.uint(items[0], "vocabulary"), frozenset(_unpack(encoding.bytes_(items[1], "end tokens")))
+        return encoding.uint(items[0], "vocabulary"), frozenset(unpack(encoding.bytes_(items[1], "end tokens")))
 
     def prompt_ids(self, request: Request, opened: int | None = None) -> list[int]:
-        return _unpack(encoding.bytes_(self._call("prompt", request.canonical, opened), "prompt ids"))
+        return unpack(encoding.bytes_(self._call("prompt", request.canonical, opened), "prompt ids"))
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:
         unique = sorted(set(ids))
-        found = encoding.array(self._call("pieces", _pack(unique)), len(unique), "pieces")
+        found = encoding.array(self._call("pieces", pack(unique)), len(unique), "pieces")
         table = {
             token: encoding.bytes_(piece, "piece", maximum=1 << 16) for token, piece in zip(unique, found, strict=True)
         }
@@ -251,7 +252,7 @@ class Worker:
         masks: list[bytes] = []
         if not tokens:
             return found, masks
-        for message in self._exchange("score", _pack(prompt), _pack(tokens), k, as_generated, how):
+        for message in self._exchange("score", pack(prompt), pack(tokens), k, as_generated, how):
             if message[0] == "done":
                 self.reused += encoding.uint(message[1], "tokens reused", len(prompt))
                 continue
@@ -397,11 +398,3 @@ def _error(message: list[Value]) -> VerifiableError:
             hint=hint,
         )
     return kind(str(what), expected=expected, found=found, hint=hint)
-
-
-def _pack(ids: Sequence[int]) -> bytes:
-    return b"".join([token.to_bytes(4, "little") for token in ids])
-
-
-def _unpack(data: bytes) -> list[int]:
-    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data) - 3, 4)]

@@ -25,6 +25,7 @@ from verifiable.manifest.rope import MODELS_OWN, Rope
 from verifiable.request.request import CHAT, COMPLETION, Request, parse_body
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Value
+from verifiable.wire.ids import pack, unpack
 from verifier.model import pipe
 from verifier.model.pipe import ClosedError, Reader, StalledError
 
@@ -128,7 +129,7 @@ def generate(
     try:
         pipe.write(process.stdin, command)
         while (message := reader.read())[0] == "answer":
-            found.append(Conversation(*(_unpack(encoding.bytes_(part, "ids")) for part in message[1:3])))
+            found.append(Conversation(*(tuple(unpack(encoding.bytes_(part, "ids"))) for part in message[1:3])))
     except (ClosedError, StalledError, OSError):
         raise VerificationError(
             "the auditor could not generate calibration texts",
@@ -148,14 +149,6 @@ def generate(
     return found
 
 
-def _unpack(data: bytes) -> tuple[int, ...]:
-    return tuple(int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data) - 3, 4))
-
-
-def _pack(ids: Sequence[int]) -> bytes:
-    return b"".join([token.to_bytes(4, "little") for token in ids])
-
-
 def _serve(command: list[Value], send: Sender) -> None:
     from verifiable.llama.library import load_library
     from verifiable.llama.model import Model
@@ -172,7 +165,7 @@ def _serve(command: list[Value], send: Sender) -> None:
         for at in range(0, len(canonical), AT_ONCE):
             group = [parse_canonical(item) for item in canonical[at : at + AT_ONCE]]
             for answer in _answers(model, settings, group):
-                send(["answer", _pack(answer.prompt), _pack(answer.answer)])
+                send(["answer", pack(answer.prompt), pack(answer.answer)])
     send(["done"])
 
 

@@ -32,6 +32,7 @@ from verifiable.sampling.processors import Processor
 from verifiable.sampling.sampler import SamplingParams
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Value
+from verifiable.wire.ids import common_prefix, pack, unpack
 from verifier.model import pipe
 from verifier.model.memory import check_memory
 
@@ -42,18 +43,6 @@ UNPROCESSED = SamplingParams(1.0, 1, 1.0, 0.0, 1)
 """Parameters that change no logit."""
 
 Send = Callable[[list[Value]], None]
-
-
-def pack(ids: Sequence[int]) -> bytes:
-    """Token ids as little-endian u32."""
-    return b"".join([token.to_bytes(4, "little") for token in ids])
-
-
-def unpack(data: bytes) -> list[int]:
-    """The inverse of `pack`. Raises MalformedError."""
-    if len(data) % 4:
-        raise MalformedError("packed ids", expected="4 bytes each", found=f"{len(data)} bytes")
-    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)]
 
 
 def settings_to_cbor(settings: RuntimeSettings) -> list[Value]:
@@ -223,7 +212,7 @@ def start(context: Context, held: Sequence[int], ids: Sequence[int], first: int)
         ids: what is to be evaluated.
         first: the first position whose logits are wanted: it is evaluated in any case.
     """
-    shared = min(common(held, ids), first)
+    shared = min(common_prefix(held, ids), first)
     if shared > 0 and context.length(0) == len(held):
         try:
             context.remove(0, shared)
@@ -232,11 +221,6 @@ def start(context: Context, held: Sequence[int], ids: Sequence[int], first: int)
             pass
     context.clear()
     return 0
-
-
-def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def chunk_end(at: int, count: int, first: int, most: int, most_rows: int, as_generated: bool) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from verifiable import files
 from verifiable.checking.fraud import Fraud, Kind
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest
@@ -34,7 +34,6 @@ from verifiable.tlog.tiles import (
     tile_node,
     tile_of,
 )
-from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PublicKey
 from verifier.monitor.fetch import Fetch
 from verifier.monitor.fork import fork_file
@@ -213,7 +212,7 @@ class Monitor:
         with contextlib.suppress(VerificationError, MalformedError):
             if self._manifest is not None:
                 signed = self._manifest()
-                digest = Manifest.parse(peek1(signed).payload).digest()
+                digest = Manifest.peek(signed).digest()
                 if not self._manifest_file(digest).exists():
                     _write(self._manifest_file(digest), signed)
 
@@ -221,7 +220,7 @@ class Monitor:
         return self._folder / "manifests" / digest.hex()
 
     def _two_heads(self, earlier: bytes, entry: bytes) -> TwoHeadsError:
-        one, other = (Head.parse(peek1(data).payload) for data in (earlier, entry))
+        one, other = map(Head.peek, (earlier, entry))
         path = self._folder / f"two-heads-{one.session.hex()}-{one.size}.fraud"
         files = [self._manifest_file(head.manifest_digest) for head in (one, other)]
         if all(file.exists() for file in files):
@@ -268,11 +267,6 @@ class Monitor:
 def _write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".new")
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
+        files.replace(path, data)
     except OSError as error:
         raise PolicyError(f"{path} can't be written", found=str(error)) from error

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from verifiable import files
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.manifest.manifest import Manifest, ModelIdentity, Runtime
 from verifiable.session.challenge import window_lot
@@ -154,19 +155,12 @@ class Calibration:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the file, whole or not at all."""
-        target = Path(path)
-        scratch = target.with_name(target.name + ".part")
-        scratch.write_text(json.dumps(self.to_json(), separators=(",", ":")) + "\n", encoding="utf-8")
-        scratch.replace(target)
+        files.replace(Path(path), json.dumps(self.to_json(), separators=(",", ":")).encode() + b"\n")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Calibration:
         """Read a file strictly. Raises OSError or MalformedError."""
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise MalformedError("calibration", expected=f"at most {MAX_BYTES} bytes", found="more")
-        return cls.parse(data)
+        return cls.parse(files.read(path, MAX_BYTES))
 
     @classmethod
     def parse(cls, data: bytes) -> Calibration:

@@ -12,11 +12,12 @@ import json
 import math
 import os
 import platform
-import tempfile
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from verifiable import files
+from verifiable.errors import MalformedError
 from verifiable.llama import library
 from verifiable.llama.probe.result import ProbeResult, ScheduleResult
 from verifiable.llama.settings import RuntimeSettings, as_dict
@@ -49,13 +50,9 @@ def key(identity: ModelIdentity, settings: RuntimeSettings, seed: bytes) -> dict
 def load(folder: str | PathLike[str], wanted: dict[str, Any]) -> ProbeResult | None:
     """The kept result for *wanted*; None when there is none, or none that can be trusted."""
     try:
-        with open(path_of(folder, wanted), "rb") as file:
-            data = file.read(_MAX_SIZE + 1)
-        if len(data) > _MAX_SIZE:
-            return None
-        kept = json.loads(data)
+        kept = json.loads(files.read(path_of(folder, wanted), _MAX_SIZE))
         return _result(kept["result"]) if kept["key"] == wanted else None
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, MalformedError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
@@ -74,17 +71,7 @@ def save(folder: str | PathLike[str], wanted: dict[str, Any], result: ProbeResul
     path = path_of(folder, wanted)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".probe-", suffix=".tmp", dir=path.parent)
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                json.dump(kept, file, allow_nan=False, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        files.replace(path, json.dumps(kept, allow_nan=False, indent=1).encode(), 0o600)
 
 
 def _plain(result: ScheduleResult) -> list[Any]:
