@@ -1,38 +1,46 @@
-// What the codes mean for a person. The whole list, with what each does not prove, is in spec/reason-codes.md.
+// What the codes mean for a person, in the words of `verifiable audit`, and what to do. The whole list, with what each
+// does not prove, is in spec/reason-codes.md.
 
 /** Codes under which nothing is shown against the provider. */
 const INCONCLUSIVE = ["incomplete", "untrusted-key", "nothing-checked", "page-fault"];
 
 const MEANING = {
-  malformed: "The file is damaged, was edited, or is something else. That says nothing of who did it: get it again.",
-  "untrusted-key": "It was not signed by the key that you entered. Either the key or the file is another provider’s.",
-  "bad-signature": "The signed bytes were changed after signing, or somebody else signed them.",
+  malformed: "The file is damaged or is no file of this kind. That doesn’t show who changed it: get it again.",
+  "untrusted-key":
+    "Somebody signed it, but nobody whom you trust. Either the key that you entered or the file is another provider’s.",
+  "bad-signature": "The signature does not fit: the file was changed or is not the provider’s.",
   "unsupported-algorithm": "It is signed by another method than the protocol allows.",
   "wrong-type": "A signature that was made for another kind of object is being passed off as this one.",
-  "manifest-differs": "The session ran under another statement of model and settings than the one in the file.",
-  "manifest-expired": "The provider’s statement was not valid at the time of the session.",
+  "manifest-differs": "The conversation was signed under another manifest.",
+  "manifest-expired": "The provider’s statement was not valid at that time.",
   "time-reversed": "The provider signed times that contradict each other.",
-  "root-differs": "What is shown is not what the provider signed: a part was changed, moved or left out.",
-  "sequence-broken": "Parts of the session were removed, reordered, or taken from another session.",
-  "counts-differ": "Counts that the provider signed contradict each other, such as the tokens that it billed.",
-  incomplete: "A part is missing. The provider may have stopped, or may be holding it back: ask for the rest.",
-  "text-differs": "The text is not the one that the provider committed to. Compare it to the last character.",
+  "root-differs": "The records in the file are not those that were signed. A part was changed, moved or left out.",
+  "sequence-broken": "Records were removed, reordered or taken from elsewhere.",
+  "counts-differ": "The numbers that are billed do not add up with the records.",
+  incomplete:
+    "Part of the conversation’s log is missing, so it can’t be judged yet. The provider may have stopped, or be holding " +
+    "it back: ask for the rest.",
+  "text-differs": "The text is not the text that the provider committed to. Compare it to the last character.",
   "log-differs": "The receipt claims a public log that the provider’s statement does not name.",
   "wrong-origin": "The proof is from another log than the provider’s.",
   "bad-inclusion-proof": "The proof does not show that the provider’s log holds this session.",
-  "salt-differs": "The evidence opens other leaves than those that were signed.",
-  "request-differs": "The provider answered another request than the one shown.",
-  "session-differs": "This belongs to another session.",
-  "parameters-differ": "The provider did not use the settings that the request asked for.",
-  "nonce-differs": "The draw does not depend on your nonce, so the provider could have tried several answers.",
-  "record-invalid": "A record of a token contradicts the session or the model that it is said to come from.",
-  "evidence-differs": "The evidence was changed on its way, by whom it doesn’t show: get it again.",
-  "token-not-sampled": "A token is not the one that its own record and the key of the draw give: it was changed.",
-  "temperature-differs": "The answer was drawn at another temperature than was asked for.",
-  "text-not-sampled": "The answer was not drawn from the records that it comes with.",
+  "salt-differs": "The secret in the evidence does not open the records that were signed.",
+  "request-differs": "The provider committed to another request than the evidence shows.",
+  "session-differs": "The evidence belongs to another conversation.",
+  "parameters-differ": "The answer was drawn with other settings than the client asked for.",
+  "nonce-differs": "The client’s nonce was not used, so the provider could have tried draws until it liked one.",
+  "record-invalid": "A record is not one that any honest provider writes.",
+  "evidence-differs":
+    "The tokens in the evidence are not those that were signed. That doesn’t show who changed them: get it again.",
+  "token-not-sampled": "A word of the answer was replaced after the model had computed its choice.",
+  "temperature-differs": "The answer was drawn with more or less chance than the client asked for, in every token.",
+  "text-not-sampled":
+    "The answer was not drawn from this model: most likely a cheaper one wrote it, and this one only scored it.",
   "nothing-checked": "What the file shows does not contradict itself, so it proves nothing against the provider.",
-  "missing-from-log": "The provider kept a conversation out of its public record.",
-  "two-histories": "The provider signed two versions of one session. Keep both files: together they prove it.",
+  "missing-from-log": "The provider signed a conversation and kept it out of its public log.",
+  "two-histories":
+    "The provider signed two versions of the same conversation. That is fraud by itself. Keep both files: together they " +
+    "prove it.",
 };
 
 const FINISH = ["it ended", "cut by length", "cancelled", "an error"];

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from spec.browser.build import HERE, PAGE, SCRIPTS, build
+from verifier.report.meaning import MEANINGS
 
 TEXT = PAGE.read_text(encoding="utf-8")
 
@@ -35,3 +36,14 @@ def test_its_policy_allows_this_script_and_style_only() -> None:
     assert directives["base-uri"] == directives["form-action"] == "'none'"
     # A policy by hash forbids these, so they would not work.
     assert not re.findall(r"\son[a-z]+=|\sstyle=|javascript:", TEXT.partition("<script>")[0])
+
+
+def test_a_code_means_the_same_as_in_the_auditors_reports() -> None:
+    source = (HERE / "words.js").read_text(encoding="utf-8").partition("const MEANING = {")[2].partition("\n};")[0]
+    shown = dict(
+        re.findall(r'^  "?([a-z-]+)"?:\s+"(.*?)",$', source.replace('" +\n    "', ""), re.MULTILINE | re.DOTALL)
+    )
+    same = (shown.keys() & MEANINGS.keys()) - {"nothing-checked"}  # which the page says of fraud files
+    assert len(same) > 20
+    for code in same:
+        assert shown[code].replace("’", "'").startswith(MEANINGS[code].means), code
