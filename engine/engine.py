@@ -35,7 +35,7 @@ from verifiable.llama.gguf.metadata import inspect
 from verifiable.llama.grammar.grammar import Grammar, to_gbnf
 from verifiable.llama.model import Model
 from verifiable.llama.probe import cache as probe_cache
-from verifiable.llama.probe.probe import ProbeResult, settle
+from verifiable.llama.probe.probe import ProbeResult, probe_and_pair
 from verifiable.llama.probe.runtime import describe
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.manifest import RAW_LOGITS, Manifest, ModelIdentity, verify_manifest
@@ -292,7 +292,7 @@ class Engine:
 
     def _probe(self, identity: ModelIdentity) -> ProbeResult:
         """What the numerics probe found, under settings that it may have had to change."""
-        runtime, probed = settle(
+        runtime, probed = probe_and_pair(
             self.path,
             self.settings.runtime,
             progress=lambda done, total: self._progress("numerics probe", done, total),

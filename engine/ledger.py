@@ -10,7 +10,7 @@ from engine.keys import keyring
 from engine.keys.keyring import Keyring
 from engine.log.checkpoint_file import CheckpointFile
 from engine.log.log import LogSettings, ProviderLog, make_check
-from engine.log.witnesses import Witness, Witnesses
+from engine.log.witnesses import WitnessEndpoint, Witnesses
 from engine.sessions.retention import Retention
 from engine.store import Store, sqlite
 from verifiable import files
@@ -50,7 +50,7 @@ class Ledger:
         settings = settings or LedgerSettings()
         if settings.store is None and not settings.sequence:
             raise PolicyError("only processes that share a PostgreSQL store can leave the log to another one")
-        witnesses = Witnesses([Witness.parse(text) for text in settings.witnesses], settings.quorum)
+        witnesses = Witnesses([WitnessEndpoint.parse(text) for text in settings.witnesses], settings.quorum)
         self.store: Store = _open(data, settings)
         try:
             self.keys: Keyring = _keys(data, name, self.store)

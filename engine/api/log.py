@@ -85,7 +85,7 @@ def router(provider: Provider, limit: RateLimit) -> APIRouter:
             "integrated": found.size(),
             "quorum": found.witnesses.quorum,
             "witnesses": [
-                {"key": witness.key.vkey(), "size": found.witnesses.standing[witness.key.name].size}
+                {"key": witness.key.vkey(), "size": found.witnesses.states[witness.key.name].size}
                 for witness in found.witnesses.witnesses
             ],
             "failing": failure is not None,

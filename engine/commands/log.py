@@ -12,7 +12,7 @@ import typer
 from engine.ledger import LedgerSettings, checkpoint_path
 from engine.log import export as exports
 from engine.log.checkpoint_file import CheckpointFile
-from engine.log.fsck import Report
+from engine.log.fsck import FsckReport
 from engine.log.fsck import fsck as check
 from engine.store import Store, sqlite
 from verifiable.errors import StoreError, VerifiableError
@@ -33,7 +33,7 @@ def fsck(
 ) -> int:
     """Derive everything again from the stored bytes, and say exactly what is damaged."""
     settings = LedgerSettings(store=store, checkpoint=checkpoint)
-    report = Report()
+    report = FsckReport()
     try:
         opened = _open(data, store)
     except StoreError as error:
@@ -89,7 +89,7 @@ def _key(path: Path) -> PublicKey:
         raise StoreError(f"the public key {path} can't be read", found=str(error)) from error
 
 
-def _show(report: Report) -> None:
+def _show(report: FsckReport) -> None:
     for found in report.findings:
         print(f"DAMAGED  {found.where}: {found.what}")
     for note in report.notes[:20]:

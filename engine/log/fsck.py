@@ -36,7 +36,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class FsckReport:
     """What fsck found. `notes` are no damage; `counts` say how much was looked at."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -61,9 +61,9 @@ def fsck(
     place: CheckpointFile,
     unused: Path,
     progress: Progress = lambda stage, done, total: None,
-) -> Report:
+) -> FsckReport:
     """Check a store that nobody else is writing to. Raises nothing but what is no damage (a bug, a missing right)."""
-    report = Report()
+    report = FsckReport()
     for line in store.damage():
         report.damaged("the database file", line)
     try:
@@ -75,7 +75,7 @@ def fsck(
     return report
 
 
-def _manifests(store: Store, provider: PublicKey, report: Report) -> dict[bytes, Manifest]:
+def _manifests(store: Store, provider: PublicKey, report: FsckReport) -> dict[bytes, Manifest]:
     known: dict[bytes, Manifest] = {}
     for signed in store.manifests():
         report.count("manifests")
@@ -90,7 +90,7 @@ def _manifests(store: Store, provider: PublicKey, report: Report) -> dict[bytes,
     return known
 
 
-def _sessions(store: Store, known: dict[bytes, Manifest], report: Report, progress: Progress) -> None:
+def _sessions(store: Store, known: dict[bytes, Manifest], report: FsckReport, progress: Progress) -> None:
     ids = store.session_ids()
     for number, session in enumerate(ids):
         report.count("sessions")
@@ -114,7 +114,7 @@ def _sessions(store: Store, known: dict[bytes, Manifest], report: Report, progre
 class _Log:
     """The log's part: entries, tiles, and every checkpoint over them."""
 
-    def __init__(self, store: Store, key: PublicKey, place: CheckpointFile, unused: Path, report: Report) -> None:
+    def __init__(self, store: Store, key: PublicKey, place: CheckpointFile, unused: Path, report: FsckReport) -> None:
         self._store = store
         self._key = key
         self._place = place

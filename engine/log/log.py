@@ -43,7 +43,7 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedCheckpoint:
     """The checkpoint that everybody is shown, and its bytes."""
 
     note: bytes
@@ -101,7 +101,7 @@ class ProviderLog:
         return self.key.name
 
     @property
-    def published(self) -> Published:
+    def published(self) -> PublishedCheckpoint:
         """The checkpoint that everybody is shown now."""
         return self._published
 
@@ -160,7 +160,7 @@ class ProviderLog:
                 raise DamagedLogError("another checkpoint was signed for this size", found=f"size {size}")
             cosigned = self.witnesses.cosign(note, self.key.public, self.tree)
             self._place.replace(old.note, cosigned)
-            self._published = Published(cosigned, open_checkpoint(cosigned, self.key.public))
+            self._published = PublishedCheckpoint(cosigned, open_checkpoint(cosigned, self.key.public))
             return True
 
     def proof(self, session: bytes, size: int) -> bytes | None:
@@ -187,7 +187,7 @@ class ProviderLog:
             )
         return found[0], open_checkpoint(found[1], self.key.public).checkpoint.root, found[1]
 
-    def _open(self, unused: Path) -> Published:
+    def _open(self, unused: Path) -> PublishedCheckpoint:
         note = self._place.read()
         size, remembered = self._store.log_size(), self._store.checkpoint()
         if note is None:
@@ -199,7 +199,7 @@ class ProviderLog:
             note = sign_checkpoint(Checkpoint(self.origin, 0, EMPTY_ROOT), self.key)
             self._place.replace(None, note)
         try:
-            published = Published(note, open_checkpoint(note, self.key.public))
+            published = PublishedCheckpoint(note, open_checkpoint(note, self.key.public))
         except VerifiableError as error:
             raise DamagedLogError(
                 f"the log's published checkpoint {self._place.path} is damaged, or another log's: {error}"

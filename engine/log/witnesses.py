@@ -27,14 +27,14 @@ _EVERY_STATUS = range(600)
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class WitnessEndpoint:
     """A witness's key, and the URL below which it answers `add-checkpoint`."""
 
     key: CosignerKey
     url: str
 
     @classmethod
-    def parse(cls, text: str) -> Witness:
+    def parse(cls, text: str) -> WitnessEndpoint:
         """Read `VKEY URL`."""
         vkey, space, url = text.strip().partition(" ")
         if not space or not url.startswith(("http://", "https://")):
@@ -43,7 +43,7 @@ class Witness:
 
 
 @dataclass(slots=True)
-class Standing:
+class WitnessState:
     """What is known of a witness: the size that it cosigned last, and why it did not cosign since."""
 
     size: int = 0
@@ -53,14 +53,14 @@ class Standing:
 class Witnesses:
     """The witnesses of one log; `quorum` of them must cosign a checkpoint before it is published."""
 
-    def __init__(self, witnesses: Sequence[Witness], quorum: int) -> None:
+    def __init__(self, witnesses: Sequence[WitnessEndpoint], quorum: int) -> None:
         if not 0 <= quorum <= len(witnesses):
             raise PolicyError("the quorum of witnesses", expected=f"0 to {len(witnesses)}", found=quorum)
         if len({(witness.key.name, witness.key.key_id) for witness in witnesses}) != len(witnesses):
             raise PolicyError("the witnesses", expected="each once", found="one of them twice")
         self.witnesses = tuple(witnesses)
         self.quorum = quorum
-        self.standing = {witness.key.name: Standing() for witness in witnesses}
+        self.states = {witness.key.name: WitnessState() for witness in witnesses}
         self._clients = {
             witness: HttpClient(witness.url, f"witness {witness.key.name}", "verifiable-log", TIMEOUT)
             for witness in witnesses
@@ -74,7 +74,7 @@ class Witnesses:
             lines = list(pool.map(lambda witness: self._ask(witness, note, log_key, tree), self.witnesses))
         signatures = [line for line in lines if line is not None]
         if len(signatures) < self.quorum:
-            troubles = [f"{name}: {standing.trouble}" for name, standing in self.standing.items() if standing.trouble]
+            troubles = [f"{name}: {state.trouble}" for name, state in self.states.items() if state.trouble]
             raise PolicyError(
                 "too few witnesses cosigned the checkpoint; it stays unpublished",
                 expected=f"{self.quorum} of {len(self.witnesses)}",
@@ -86,34 +86,36 @@ class Witnesses:
         for client in self._clients.values():
             client.close()
 
-    def _ask(self, witness: Witness, note: bytes, log_key: PublicKey, tree: LogTree) -> Signature | None:
-        standing = self.standing[witness.key.name]
+    def _ask(self, witness: WitnessEndpoint, note: bytes, log_key: PublicKey, tree: LogTree) -> Signature | None:
+        state = self.states[witness.key.name]
         try:
-            signature = self._add(witness, standing, note, log_key, tree)
-            standing.trouble = None
+            signature = self._add(witness, state, note, log_key, tree)
+            state.trouble = None
             return signature
         except VerifiableError as error:
-            if standing.trouble != str(error):
+            if state.trouble != str(error):
                 log.warning("witness %s did not cosign: %s", witness.key.name, error)
-            standing.trouble = str(error)
+            state.trouble = str(error)
             return None
 
-    def _add(self, witness: Witness, standing: Standing, note: bytes, log_key: PublicKey, tree: LogTree) -> Signature:
+    def _add(
+        self, witness: WitnessEndpoint, state: WitnessState, note: bytes, log_key: PublicKey, tree: LogTree
+    ) -> Signature:
         size = open_checkpoint(note, log_key).checkpoint.size
         for _ in range(2):  # a witness that remembers another size says so, once
-            old = min(standing.size, size)
+            old = min(state.size, size)
             request = AddCheckpoint(old, tuple(tree.consistency_proof(old, size)), note)
             answer = self._clients[witness].ask(
                 "add-checkpoint", _MAX_ANSWER, post=request.format(), read=_EVERY_STATUS
             )
             if answer.status != 409:
                 break
-            standing.size = decimal(_text(answer), "the size that a witness remembers")
-            if standing.size > size:
+            state.size = decimal(_text(answer), "the size that a witness remembers")
+            if state.size > size:
                 raise PolicyError(
                     "it remembers a larger size of this log than the store holds",
                     expected=f"at most {size}",
-                    found=standing.size,
+                    found=state.size,
                     hint="Was the store restored from an old backup?",
                 )
         if answer.status != 200:
@@ -121,7 +123,7 @@ class Witnesses:
         signature = _signature(answer.body)
         opened = Note.parse(note).add(signature)
         opened.verify([witness.key])
-        standing.size = size
+        state.size = size
         return signature
 
 

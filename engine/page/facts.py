@@ -89,7 +89,7 @@ def log_facts(provider: Provider) -> dict[str, Any] | None:
         "quorum": witnesses.quorum,
         "cosigned": len(published.signed.note.signatures) - 1,
         "witnesses": [
-            (witness.key.name, witnesses.standing[witness.key.name].size, witnesses.standing[witness.key.name].trouble)
+            (witness.key.name, witnesses.states[witness.key.name].size, witnesses.states[witness.key.name].trouble)
             for witness in witnesses.witnesses
         ],
         "growth": _growth(provider, published.size),

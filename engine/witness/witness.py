@@ -17,7 +17,7 @@ from engine.log.checkpoint_file import CheckpointFile
 from verifiable.errors import PolicyError, StoreError, VerifiableError, VerificationError
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.cosignature import cosign, witness_key
-from verifiable.tlog.witness import AddCheckpoint, Seen, conflict_body, consider, status
+from verifiable.tlog.witness import AddCheckpoint, Cosigned, conflict_body, consider, status
 from verifiable.wire.bodies import join_parts
 from verifiable.wire.keys import PrivateKey, PublicKey
 
@@ -46,10 +46,10 @@ class Witness:
         """The verifier key to give to logs and to those who trust this witness."""
         return witness_key(self.key.public).vkey()
 
-    def seen(self, origin: str) -> Seen:
+    def seen(self, origin: str) -> Cosigned:
         """What was cosigned last of a log. Raises StoreError where the file is damaged."""
         note = self._file(origin).read()
-        return Seen() if note is None else self._parse(origin, note)
+        return Cosigned() if note is None else self._parse(origin, note)
 
     def add_checkpoint(self, body: bytes) -> bytes:
         """The cosignature line for a request. Raises what `verifiable.tlog.witness.consider` raises, or StoreError."""
@@ -64,19 +64,19 @@ class Witness:
             file.replace(old, request.checkpoint)
         except StoreError as error:
             now = self.seen(head.origin)
-            if now.size == seen.get(head.origin, Seen()).size:
+            if now.size == seen.get(head.origin, Cosigned()).size:
                 raise
             raise VerificationError(
                 "another request was faster", code="stale-size", expected=now.size, found=request.old_size
             ) from error
         return signature.line().encode()
 
-    def _parse(self, origin: str, note: bytes) -> Seen:
+    def _parse(self, origin: str, note: bytes) -> Cosigned:
         try:
             head = open_checkpoint(note, self.logs[origin]).checkpoint
         except VerifiableError as error:
             raise StoreError(f"what this witness remembers of {origin} is damaged: {error}") from error
-        return Seen(head.size, head.root)
+        return Cosigned(head.size, head.root)
 
     def _file(self, origin: str) -> CheckpointFile:
         return CheckpointFile(self._folder / hashlib.sha256(origin.encode()).hexdigest())

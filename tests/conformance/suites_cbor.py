@@ -15,13 +15,13 @@ import cbor2
 
 from tests.conformance.harness import Outcome, Vectors, attempt, judge
 from verifiable.errors import MalformedError
-from verifiable.wire.encoding import Limits, Tagged, decode, encode
+from verifiable.wire.encoding import Bounds, Tagged, decode, encode
 
 ANOTHER_SPELLING = "valid CBOR but not the deterministic spelling (RFC 8949 §4.2.1), which is the only one read"
 SIMPLE = "undefined and unassigned simple values have no meaning in our formats and are refused"
 DEPTH = "nested deeper than the decoder's limit of 100"
 
-_LIMITS = Limits(depth=100)
+_BOUNDS = Bounds(depth=100)
 _TAGS = frozenset(range(1 << 16))
 
 
@@ -33,7 +33,7 @@ def _cases(vectors: Vectors, name: str) -> list[dict[str, Any]]:
 
 
 def _read(data: bytes, expected: object) -> None:
-    value = decode(data, _LIMITS, _TAGS)
+    value = decode(data, _BOUNDS, _TAGS)
     if encode(value) != data:
         raise AssertionError("decoded and encoded again, it is not the same")
     # repr tells 1, 1.0 and True apart, and one NaN from none. A tagged value's meaning is its reader's business.
@@ -68,7 +68,7 @@ def _exception(case: dict[str, Any]) -> str:
         return ANOTHER_SPELLING
     if data[0] >> 5 == 7 and data[0] & 0x1F < 25 and data not in (b"\xf4", b"\xf5", b"\xf6"):
         return SIMPLE
-    if _depth(case["decoded"]) > _LIMITS.depth:
+    if _depth(case["decoded"]) > _BOUNDS.depth:
         return DEPTH
     return ""
 
@@ -87,7 +87,7 @@ def good(vectors: Vectors) -> Iterator[Outcome]:
 def bad(vectors: Vectors) -> Iterator[Outcome]:
     name = "cbor-wg/rfc8949/bad.cbor"
     for number, case in enumerate(_cases(vectors, name), 1):
-        error = attempt(partial(decode, case["encoded"], _LIMITS))
+        error = attempt(partial(decode, case["encoded"], _BOUNDS))
         yield Outcome(f"{name} {number}", isinstance(error, MalformedError), detail=f"refused: {error}")
 
 

@@ -88,7 +88,7 @@ def witness_requests(vectors: Vectors) -> Iterator[Outcome]:
     raw = bytes.fromhex(data["sigsum_log_key_hex"])
     origin = "sigsum.org/v1/tree/4d6d8825a6bb689d459628312889dfbb0bcd41b5211d9e1ce768b0ff0309e562"
     logs = {origin: PublicKey(origin, raw)}
-    seen: dict[str, witness.Seen] = {}
+    seen: dict[str, witness.Cosigned] = {}
     ours = PrivateKey("example.com/witness", bytes(32))
     for number, case in enumerate(data["requests"], 1):
         body = case["body"].encode()
@@ -97,7 +97,7 @@ def witness_requests(vectors: Vectors) -> Iterator[Outcome]:
             if request.format() != body:
                 raise MalformedError("request does not come back as it was")
             head = witness.consider(request, logs, seen)
-            seen[head.origin] = witness.Seen(head.size, head.root)
+            seen[head.origin] = witness.Cosigned(head.size, head.root)
             status, answer = 200, cosign(head.text(), ours, 1767139200).line()
         except VerifiableError as error:
             status, answer = witness.status(error), str(error)

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from engine.ledger import LedgerSettings
 from engine.log.checkpoint_file import CheckpointFile
-from engine.log.fsck import Report, fsck
+from engine.log.fsck import FsckReport, fsck
 from engine.log.log import LogSettings
 from engine.store.sqlite import open_store
 from fixtures.synthetic import VOCABULARY, SyntheticProvider
@@ -144,7 +144,7 @@ def drain(reading: int, until: float | None = None) -> bytes:
         parts.append(part)
 
 
-def check_disk(data: Path) -> Report:
+def check_disk(data: Path) -> FsckReport:
     """What fsck says of a folder that nobody uses."""
     store = open_store(data)
     try:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from engine.log.tree import LogTree
-from engine.log.witnesses import Witness, Witnesses
+from engine.log.witnesses import WitnessEndpoint, Witnesses
 from verifiable.errors import PolicyError, VerificationError
 from verifiable.net import client as net
 from verifiable.net.client import Answer, ExchangeError, Failure, HttpClient
@@ -179,11 +179,11 @@ def test_the_audit_the_monitor_and_the_log_have_these_bounds(talk: Talk, failure
 def trouble(url: str) -> str | None:
     """Why a witness at that address does not cosign the first checkpoint."""
     log, key = PrivateKey.generate("log", bytes(32)), witness_key(PrivateKey.generate("witness", b"w" * 32).public)
-    witnesses = Witnesses([Witness(key, url)], 0)
+    witnesses = Witnesses([WitnessEndpoint(key, url)], 0)
     try:
         note = sign_checkpoint(Checkpoint(log.name, 0, EMPTY_ROOT), log)
         assert witnesses.cosign(note, log.public, LogTree(NoTiles())) == note
-        return witnesses.standing[key.name].trouble
+        return witnesses.states[key.name].trouble
     finally:
         witnesses.close()
 

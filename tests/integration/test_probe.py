@@ -27,7 +27,7 @@ from verifiable.llama.probe import cache as probe_cache
 from verifiable.llama.probe import plan as probe_plan
 from verifiable.llama.probe.command import EXIT_NOT_INVARIANT
 from verifiable.llama.probe.command import probe as command
-from verifiable.llama.probe.probe import ProbeResult, probe, settle
+from verifiable.llama.probe.probe import ProbeResult, probe, probe_and_pair
 from verifiable.llama.probe.result import ScheduleResult
 from verifiable.llama.settings import INVARIANT, RuntimeSettings
 
@@ -160,18 +160,18 @@ def float_models(tiny_models, folder):
 
 def test_rows_in_pairs_make_float_weights_invariant(tiny_models, tmp_path):
     for path in float_models(tiny_models, tmp_path):
-        settings, result = settle(path, INVARIANT)
+        settings, result = probe_and_pair(path, INVARIANT)
         assert result.invariant
         assert settings == replace(INVARIANT, pairs="LLAMAFILE = 1" in library.build_info().system)
         assert all(schedule.traced for schedule in result.schedules if "chunk" not in schedule.name)
 
 
 def test_pairs_are_taken_only_where_they_help(tiny_models, tmp_path):
-    assert settle(tiny_models["llama"], INVARIANT)[0] == INVARIANT  # not needed
+    assert probe_and_pair(tiny_models["llama"], INVARIANT)[0] == INVARIANT  # not needed
     stock = replace(INVARIANT, type_k="f16", type_v="f16")
-    assert settle(tiny_models["llama"], stock)[0] == stock  # no help against another attention kernel
+    assert probe_and_pair(tiny_models["llama"], stock)[0] == stock  # no help against another attention kernel
     cut = replace(INVARIANT, n_batch=512, n_ubatch=64)
-    settings, result = settle(write_moe(tmp_path / "moe.gguf", shape=Shape(feed_forward=32)), cut)
+    settings, result = probe_and_pair(write_moe(tmp_path / "moe.gguf", shape=Shape(feed_forward=32)), cut)
     if "LLAMAFILE = 1" in library.build_info().system:
         assert settings == cut  # llama.cpp would cut pairs in two
         assert not result.invariant

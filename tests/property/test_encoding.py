@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verifiable.errors import MalformedError
-from verifiable.wire.encoding import Limits, Tagged, decode, encode
+from verifiable.wire.encoding import Bounds, Tagged, decode, encode
 
 INTEGERS = st.one_of(
     st.integers(-(2**64), 2**64 - 1),
@@ -139,10 +139,10 @@ def test_longer_floats_are_refused(value: float):
 def test_depth_limit(levels: int, limit: int):
     value = b"\x81" * (levels - 1) + b"\x00"
     if levels <= limit:
-        assert decode(value, Limits(depth=limit)) is not None
+        assert decode(value, Bounds(depth=limit)) is not None
     else:
         with pytest.raises(MalformedError, match="too deeply"):
-            decode(value, Limits(depth=limit))
+            decode(value, Bounds(depth=limit))
 
 
 @settings(deadline=None, max_examples=50)

@@ -7,7 +7,7 @@ import pytest
 
 from verifiable.errors import MalformedError
 from verifiable.wire import encoding
-from verifiable.wire.encoding import Encodable, Limits, Tagged, decode, encode
+from verifiable.wire.encoding import Bounds, Encodable, Tagged, decode, encode
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,14 @@ def test_what_is_malformed(data: str, why: str):
 
 def test_limits():
     with pytest.raises(MalformedError, match="too large"):
-        decode(bytes(11), Limits(size=10))
-    assert decode(bytes.fromhex("83010203"), Limits(items=4)) == [1, 2, 3]
+        decode(bytes(11), Bounds(size=10))
+    assert decode(bytes.fromhex("83010203"), Bounds(items=4)) == [1, 2, 3]
     with pytest.raises(MalformedError, match="too many items"):
-        decode(bytes.fromhex("83010203"), Limits(items=3))
+        decode(bytes.fromhex("83010203"), Bounds(items=3))
     with pytest.raises(MalformedError, match="too many items"):
-        decode(encode([[1, 2], [3, 4]]), Limits(items=6))
+        decode(encode([[1, 2], [3, 4]]), Bounds(items=6))
     with pytest.raises(MalformedError, match="depth limit"):
-        Limits(depth=101)
+        Bounds(depth=101)
     with pytest.raises(MalformedError, match="bytes"):
         decode(bytearray(1))  # type: ignore[arg-type]
 
@@ -135,7 +135,7 @@ def test_a_declared_length_is_not_allocated():
     tracemalloc.start()
     for data in ("9a00ffffff00", "ba007fffff00", "5a7fffffff00", "7a7fffffff00"):
         with pytest.raises(MalformedError):
-            decode(bytes.fromhex(data), Limits(items=1 << 40))
+            decode(bytes.fromhex(data), Bounds(items=1 << 40))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100_000

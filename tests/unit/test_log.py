@@ -18,7 +18,7 @@ from engine.log.errors import DamagedLogError
 from engine.log.frontier import Frontier, grown
 from engine.log.rederive import rederive
 from engine.log.tree import LogTree
-from engine.log.witnesses import Witness, Witnesses
+from engine.log.witnesses import WitnessEndpoint, Witnesses
 from engine.store import LogStore
 from engine.web import serving
 from engine.web.limits import Rate, RateLimit, TooManyRequestsError
@@ -268,11 +268,11 @@ def test_no_form_for_who_likes_none(accept: str) -> None:
 
 def test_witnesses_are_parsed_strictly_and_counted() -> None:
     key = witness_key(PrivateKey.generate("witness", bytes(32)).public)
-    witness = Witness.parse(f"{key.vkey()} https://w.example/")
+    witness = WitnessEndpoint.parse(f"{key.vkey()} https://w.example/")
     assert witness.url == "https://w.example"
     for text in ("", key.vkey(), f"{key.vkey()} ftp://x", f"{key.vkey()}  https://x"):
         with pytest.raises((PolicyError, MalformedError)):
-            Witness.parse(text)
+            WitnessEndpoint.parse(text)
     with pytest.raises(PolicyError, match="quorum"):
         Witnesses([witness], 2)
     with pytest.raises(PolicyError, match="twice"):

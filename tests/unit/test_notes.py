@@ -281,7 +281,7 @@ class TestWitness:
     def consider(self, old: int, new: Checkpoint, seen: int | None, proof: list[bytes] | None = None) -> Checkpoint:
         path = TREE.consistency_proof(old, new.size) if proof is None else proof
         request = witness.AddCheckpoint(old, tuple(path), sign_checkpoint(new, LOG))
-        remembered = {} if seen is None else {new.origin: witness.Seen(seen, TREE.root(seen))}
+        remembered = {} if seen is None else {new.origin: witness.Cosigned(seen, TREE.root(seen))}
         return witness.consider(witness.AddCheckpoint.parse(request.format()), {LOG.name: LOG.public}, remembered)
 
     def test_growth(self):

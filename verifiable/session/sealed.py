@@ -10,7 +10,7 @@ import hashlib
 
 from verifiable.errors import MalformedError
 from verifiable.wire import encoding
-from verifiable.wire.encoding import Limits, Map
+from verifiable.wire.encoding import Bounds, Map
 
 DIGEST_BYTES = 32
 
@@ -27,8 +27,8 @@ def unseal(data: bytes, count: int, what: str, maximum: int) -> Map:
     if len(data) > maximum:
         raise MalformedError(what, expected=f"at most {maximum} bytes", found=f"{len(data)} bytes")
     # An item takes a byte at least, and Python some fifty: bound the count well below the bytes.
-    limits = Limits(size=maximum, items=max(1 << 12, min(len(data) // 4, 1 << 22)))
-    fields = encoding.map_(encoding.decode(data, limits), range(1, count + 2), what)
+    bounds = Bounds(size=maximum, items=max(1 << 12, min(len(data) // 4, 1 << 22)))
+    fields = encoding.map_(encoding.decode(data, bounds), range(1, count + 2), what)
     encoding.bytes_(fields[count + 1], f"{what} checksum", DIGEST_BYTES)
     found = hashlib.sha256(data[:-DIGEST_BYTES]).digest()
     if found != data[-DIGEST_BYTES:]:

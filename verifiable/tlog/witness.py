@@ -58,14 +58,14 @@ class AddCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Cosigned:
     """The last checkpoint that this witness cosigned for a log. A log never seen counts as empty."""
 
     size: int = 0
     root: bytes = EMPTY_ROOT
 
 
-def consider(request: AddCheckpoint, logs: Mapping[str, PublicKey], seen: Mapping[str, Seen]) -> Checkpoint:
+def consider(request: AddCheckpoint, logs: Mapping[str, PublicKey], seen: Mapping[str, Cosigned]) -> Checkpoint:
     """Decide whether a checkpoint may be cosigned; the caller then remembers its size and root, and cosigns.
 
     Args:
@@ -86,7 +86,7 @@ def consider(request: AddCheckpoint, logs: Mapping[str, PublicKey], seen: Mappin
     head = open_checkpoint(request.checkpoint, log).checkpoint
     if request.old_size > head.size:
         raise MalformedError("add-checkpoint: old size", expected=f"at most {head.size}", found=request.old_size)
-    last = seen.get(head.origin, Seen())
+    last = seen.get(head.origin, Cosigned())
     if request.old_size != last.size:
         raise VerificationError(
             "another size was cosigned last", code="stale-size", expected=last.size, found=request.old_size

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.wire.encoding import (
-    LIMITS,
+    BOUNDS,
+    Bounds,
     Encodable,
-    Limits,
     Map,
     Tagged,
     Value,
@@ -93,14 +93,14 @@ def assemble(
     return encode(Tagged(TAG, [raw, unprotected, payload if attached else None, signature]))
 
 
-def parse(data: bytes, limits: Limits = LIMITS) -> Sign1:
+def parse(data: bytes, bounds: Bounds = BOUNDS) -> Sign1:
     """Parse a tagged COSE_Sign1 with any headers but `crit`, which names extensions that we do not know."""
-    outer = decode(data, limits, frozenset({TAG}))
+    outer = decode(data, bounds, frozenset({TAG}))
     if not isinstance(outer, Tagged):
         raise MalformedError("COSE_Sign1", expected=f"CBOR tag {TAG}", found=type(outer).__name__)
     raw, unprotected, payload, signature = array(outer.value, 4, "COSE_Sign1")
     raw = bytes_(raw, "COSE_Sign1 protected header")
-    protected = _header(decode(raw, limits) if raw else {}, "COSE_Sign1 protected header")
+    protected = _header(decode(raw, bounds) if raw else {}, "COSE_Sign1 protected header")
     if raw and not protected:
         raise MalformedError("COSE_Sign1: empty protected header", expected="no bytes", found=raw)
     unprotected = _header(unprotected, "COSE_Sign1 unprotected header")

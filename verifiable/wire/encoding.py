@@ -3,7 +3,7 @@
 Everything that is signed or hashed here goes through this module, so it is small and has no dependencies.
 The decoder accepts definite lengths, minimal integers and lengths, shortest floats, map keys unique and in
 bytewise lexical order, valid UTF-8, `false`, `true` and `null`, and the tags that the caller names. Whatever
-else it is given, it raises `MalformedError`; counts and lengths are held against the limits before anything
+else it is given, it raises `MalformedError`; counts and lengths are held against the bounds before anything
 is allocated.
 
 Values that Python's dictionaries cannot tell apart (1, 1.0 and true) are kept out of map keys: a key is an
@@ -40,7 +40,7 @@ class Tagged:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Bounds:
     """Bounds on what `decode` accepts.
 
     Attributes:
@@ -58,7 +58,7 @@ class Limits:
             raise MalformedError("CBOR depth limit", expected="1 to 100", found=self.depth)
 
 
-LIMITS = Limits()
+BOUNDS = Bounds()
 
 # Major types (RFC 8949 §3.1), shifted into place.
 _UINT, _NINT, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = (major << 5 for major in range(8))
@@ -118,13 +118,13 @@ def encode(value: Encodable) -> bytes:
             (an IntEnum, a numpy integer) are refused too: convert first, so that nothing is guessed.
     """
     out: list[bytes] = []
-    _encode(value, out, LIMITS.depth)
+    _encode(value, out, BOUNDS.depth)
     return b"".join(out)
 
 
 def _encode(value: Encodable, out: list[bytes], depth: int) -> None:
     if depth == 0:
-        raise MalformedError("CBOR value nested too deeply", expected=f"at most {LIMITS.depth} levels")
+        raise MalformedError("CBOR value nested too deeply", expected=f"at most {BOUNDS.depth} levels")
     kind = type(value)
     # isinstance() narrows for the type checker; the exact type is compared first, for strictness.
     if kind is int and isinstance(value, int):
@@ -184,42 +184,42 @@ def _encode_map(value: Mapping[Any, Encodable], out: list[bytes], depth: int) ->
         _encode(item, out, depth - 1)
 
 
-def decode(data: bytes, limits: Limits = LIMITS, tags: frozenset[int] = frozenset()) -> Value:
+def decode(data: bytes, bounds: Bounds = BOUNDS, tags: frozenset[int] = frozenset()) -> Value:
     """Decode exactly one deterministically encoded item that fills `data`.
 
     Args:
         data: the encoded item.
-        limits: bounds, checked before anything is allocated.
+        bounds: bounds, checked before anything is allocated.
         tags: the tag numbers that may occur; each comes back as `Tagged`.
 
     Raises:
-        MalformedError: anything else than the one deterministic encoding of a value within the limits.
+        MalformedError: anything else than the one deterministic encoding of a value within the bounds.
     """
     if type(data) is not bytes:
         raise MalformedError("CBOR input", expected="bytes", found=type(data).__name__)
-    if len(data) > limits.size:
-        raise MalformedError("CBOR input too large", expected=f"at most {limits.size} bytes", found=len(data))
-    decoder = _Decoder(data, limits, tags)
-    value = decoder.item(limits.depth)
+    if len(data) > bounds.size:
+        raise MalformedError("CBOR input too large", expected=f"at most {bounds.size} bytes", found=len(data))
+    decoder = _Decoder(data, bounds, tags)
+    value = decoder.item(bounds.depth)
     if decoder.pos != len(data):
         raise MalformedError("bytes after the CBOR item", expected=decoder.pos, found=f"{len(data)} bytes")
     # The decoder's own checks should leave nothing for this to find. It is here because a second spelling
     # that slipped through would be a second hash for one meaning.
     out: list[bytes] = []
-    _encode(value, out, limits.depth)
+    _encode(value, out, bounds.depth)
     if b"".join(out) != data:
         raise MalformedError("CBOR is not deterministically encoded", expected="the encoding of RFC 8949 §4.2.1")
     return value
 
 
 class _Decoder:
-    __slots__ = ("data", "items", "limits", "pos", "tags")
+    __slots__ = ("bounds", "data", "items", "pos", "tags")
 
-    def __init__(self, data: bytes, limits: Limits, tags: frozenset[int]) -> None:
+    def __init__(self, data: bytes, bounds: Bounds, tags: frozenset[int]) -> None:
         self.data = data
         self.pos = 0
-        self.items = limits.items
-        self.limits = limits
+        self.items = bounds.items
+        self.bounds = bounds
         self.tags = tags
 
     def fail(self, what: str, expected: object = None, found: object = None) -> MalformedError:
@@ -246,10 +246,10 @@ class _Decoder:
 
     def item(self, depth: int) -> Value:
         if depth == 0:
-            raise self.fail("nested too deeply", f"at most {self.limits.depth} levels")
+            raise self.fail("nested too deeply", f"at most {self.bounds.depth} levels")
         self.items -= 1
         if self.items < 0:
-            raise self.fail("too many items", f"at most {self.limits.items}")
+            raise self.fail("too many items", f"at most {self.bounds.items}")
         initial = self.take(1)[0]
         major, info = initial & 0xE0, initial & 0x1F
         if major == _SIMPLE:
@@ -276,7 +276,7 @@ class _Decoder:
     def count(self, n: int) -> None:
         """Refuse a declared number of items before the first of them is read: each takes a byte at least."""
         if n > self.items:
-            raise self.fail("too many items", f"at most {self.limits.items} in all", n)
+            raise self.fail("too many items", f"at most {self.bounds.items} in all", n)
         if n > len(self.data) - self.pos:
             raise self.fail("more items declared than bytes are left", len(self.data) - self.pos, n)
 

@@ -14,11 +14,11 @@ from typing import IO
 
 from verifiable.errors import MalformedError
 from verifiable.wire import encoding
-from verifiable.wire.encoding import Limits, Value
+from verifiable.wire.encoding import Bounds, Value
 
 MAX_MESSAGE = 1 << 28
 """Bytes. The largest message carries a chunk of records: 512 rows of 128 entries take half a megabyte."""
-_LIMITS = Limits(size=MAX_MESSAGE, items=1 << 22)
+_BOUNDS = Bounds(size=MAX_MESSAGE, items=1 << 22)
 _CHUNK = 1 << 20
 
 
@@ -43,7 +43,7 @@ def read(file: IO[bytes]) -> list[Value] | None:
     if len(length) < 4:
         return None
     data = file.read(int.from_bytes(length, "big"))
-    return encoding.array(encoding.decode(data, _LIMITS), None, "message")
+    return encoding.array(encoding.decode(data, _BOUNDS), None, "message")
 
 
 class Reader:
@@ -59,7 +59,7 @@ class Reader:
         length = int.from_bytes(self._take(4), "big")
         if length > MAX_MESSAGE:
             raise MalformedError("message of the worker", expected=f"at most {MAX_MESSAGE} bytes", found=length)
-        return encoding.array(encoding.decode(self._take(length), _LIMITS), None, "message of the worker", maximum=8)
+        return encoding.array(encoding.decode(self._take(length), _BOUNDS), None, "message of the worker", maximum=8)
 
     def _take(self, size: int) -> bytes:
         while len(self._buffer) < size:

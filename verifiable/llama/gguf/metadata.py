@@ -75,7 +75,7 @@ _SCALARS: Final[Mapping[int, struct.Struct]] = {
 }
 
 
-class Reader:
+class GgufReader:
     """Reads little-endian values from a file, never past its end. Errors carry the file's name.
 
     Args:
@@ -213,7 +213,7 @@ def _inspect(path: str | PathLike[str], arrays: bool, rules: Rules) -> GGUFInfo:
         if not stat.S_ISREG(status.st_mode):
             raise EngineError(f"{name} is not a file", expected="a regular file")
         with open(path, "rb") as file:
-            reader = Reader(file, status.st_size, name)
+            reader = GgufReader(file, status.st_size, name)
             info = _read(reader, arrays)
             rules(info, reader.tokens, name)
             return info
@@ -223,7 +223,7 @@ def _inspect(path: str | PathLike[str], arrays: bool, rules: Rules) -> GGUFInfo:
         raise EngineError("cannot read the model file", found=error) from error
 
 
-def _read(reader: Reader, arrays: bool) -> GGUFInfo:
+def _read(reader: GgufReader, arrays: bool) -> GGUFInfo:
     magic = reader.take(4, "the magic number")
     if magic != MAGIC:
         reader.fail("wrong magic number", MAGIC.decode(), magic)
@@ -255,7 +255,7 @@ def _read(reader: Reader, arrays: bool) -> GGUFInfo:
     return GGUFInfo(version, MappingProxyType(fields), tuple(tensors.values()), alignment, data_offset, reader.size)
 
 
-def _read_key(reader: Reader, number: int) -> str:
+def _read_key(reader: GgufReader, number: int) -> str:
     key = reader.string(f"key of metadata entry {number}", MAX_KEY)
     # docs/gguf.md: ASCII. llama.cpp looks keys up as C strings, so a NUL would hide the rest.
     if not key or not all(0x20 < byte < 0x7F for byte in key):
@@ -263,7 +263,7 @@ def _read_key(reader: Reader, number: int) -> str:
     return key.decode("ascii")
 
 
-def _read_field(reader: Reader, key: str, arrays: bool) -> Field:
+def _read_field(reader: GgufReader, key: str, arrays: bool) -> Field:
     start = reader.tell() - 8 - len(key)
     what = f"metadata '{key}'"
     kind = reader.uint(U32, f"type of {what}")
@@ -281,7 +281,7 @@ def _read_field(reader: Reader, key: str, arrays: bool) -> Field:
     return Field(kind, None, single, start, reader.tell() - start)
 
 
-def _read_array(reader: Reader, key: str, element: int, arrays: bool) -> Value:
+def _read_array(reader: GgufReader, key: str, element: int, arrays: bool) -> Value:
     what = f"metadata '{key}'"
     if element != STRING and element not in _SCALARS:
         reader.fail(f"{what} is an array of unknown or nested type", "0 to 8 or 10 to 12", element)
@@ -303,7 +303,7 @@ def _read_array(reader: Reader, key: str, element: int, arrays: bool) -> Value:
     return ArrayPlace(element, count, start, reader.tell() - start)
 
 
-def _alignment(reader: Reader, fields: Mapping[str, Field]) -> int:
+def _alignment(reader: GgufReader, fields: Mapping[str, Field]) -> int:
     entry = fields.get("general.alignment")
     if entry is None:
         return DEFAULT_ALIGNMENT
@@ -315,7 +315,7 @@ def _alignment(reader: Reader, fields: Mapping[str, Field]) -> int:
     return value
 
 
-def _read_tensor(reader: Reader, number: int) -> TensorInfo:
+def _read_tensor(reader: GgufReader, number: int) -> TensorInfo:
     label = f"name of tensor {number}"
     name = reader.text(label, MAX_NAME)
     if not name or not name.isprintable():
@@ -342,7 +342,7 @@ def _read_tensor(reader: Reader, number: int) -> TensorInfo:
     return TensorInfo(name, dims, kind, reader.uint(U64, f"offset of {what}"), elements, size)
 
 
-def _check_places(reader: Reader, tensors: tuple[TensorInfo, ...], alignment: int, data_offset: int) -> None:
+def _check_places(reader: GgufReader, tensors: tuple[TensorInfo, ...], alignment: int, data_offset: int) -> None:
     # gguf.cpp wants tensors one after the other in the order of their descriptions, each padded to the alignment.
     expected = 0
     for tensor in tensors:

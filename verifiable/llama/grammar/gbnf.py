@@ -35,10 +35,10 @@ def check(text: str, parameter: str) -> None:
         raise PolicyError(
             "the grammar's length", expected=f"1 to {MAX_CHARACTERS} characters, no NUL", parameter=parameter
         )
-    _Reader(text, parameter).grammar()
+    _GrammarReader(text, parameter).grammar()
 
 
-class _Reader:
+class _GrammarReader:
     """Reads a grammar from left to right."""
 
     def __init__(self, text: str, parameter: str) -> None:

@@ -54,7 +54,7 @@ def pattern_rule(pattern: str, least: int, most: int | None) -> str:
     Raises:
         PolicyError: naming what is not understood, or cannot be narrowed.
     """
-    reader = _Reader(pattern)
+    reader = _PatternReader(pattern)
     branches = [reader.branch()]
     while reader.take("|"):
         branches.append(reader.branch())
@@ -99,7 +99,7 @@ def _repeated(item: tuple[str, int], least: int, most: int | None) -> Piece:
     return Piece(f"({text}){mark}", low * size, None if high is None else high * size, item)
 
 
-class _Reader:
+class _PatternReader:
     """Reads a pattern from left to right."""
 
     def __init__(self, pattern: str) -> None:

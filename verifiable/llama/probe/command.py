@@ -19,7 +19,7 @@ from verifiable.llama.gguf.identity import identify
 from verifiable.llama.gguf.lora import parse_adapters
 from verifiable.llama.library import load_library
 from verifiable.llama.probe.cache import default_folder
-from verifiable.llama.probe.probe import ProbeResult, ScheduleResult, settle
+from verifiable.llama.probe.probe import ProbeResult, ScheduleResult, probe_and_pair
 from verifiable.llama.settings import KV_TYPES, RuntimeSettings, as_dict
 from verifiable.manifest.manifest import ModelIdentity
 
@@ -86,7 +86,7 @@ def probe(
         identity = identify(model, _bar(bars, f"Hashing {model.name}"), adapters)
         cache = None if fresh else default_folder()
         bar = _bar(bars, "Numerics probe")
-        settings, result = settle(model, settings, bar, cache, identity=identity, adapters=adapters)
+        settings, result = probe_and_pair(model, settings, bar, cache, identity=identity, adapters=adapters)
     print(_as_json(result, identity, settings) if as_json else _as_text(result, identity, settings))
     return 0 if result.invariant else EXIT_NOT_INVARIANT
 

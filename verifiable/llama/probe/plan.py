@@ -35,7 +35,7 @@ Run = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProbeStep:
     """One batch. The intermediate values of its first rows are learnt (`learn` of them), or all are looked up."""
 
     runs: tuple[Run, ...]
@@ -53,7 +53,7 @@ class Schedule:
     takes the place of whatever the others hold afterwards, except that `FRESH` stays empty."""
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[ProbeStep, ...]
     n_threads: int | None = None
     copies: bool = False
 
@@ -108,12 +108,14 @@ def schedules(length: int, n_threads: int) -> tuple[Schedule, ...]:
     head = length * HEAD // LENGTH
     first = min(FIRST, head)
     others = 2 if n_threads == 1 else 1
-    groups = tuple(Step(step.runs, check=step.runs[0][2] <= first) for step in _alone(MAIN, 0, _cycle(SMALL), head))
+    groups = tuple(
+        ProbeStep(step.runs, check=step.runs[0][2] <= first) for step in _alone(MAIN, 0, _cycle(SMALL), head)
+    )
     singles = _alone(MAIN, head, [28] + [1] * 24 + [4] * 6 + [8] * 4, length, check=True)
-    behind = Step(((CHUNKED, head, length),), learn=length - head)
+    behind = ProbeStep(((CHUNKED, head, length),), learn=length - head)
     threaded = _alone(THREADED, head, [1] * 12 + [64], length, check=True)
     return (
-        Schedule("a whole chunk beside others", (Step(((CHUNKED, 0, min(CHUNK, length)),), learn=first),)),
+        Schedule("a whole chunk beside others", (ProbeStep(((CHUNKED, 0, min(CHUNK, length)),), learn=first),)),
         # That chunk is only now taken away: where sequences share a buffer, the places that get free lie before the
         # ones in use, and what comes next is summed up in another order.
         Schedule("groups of 1 to 33 rows", groups, copies=True),
@@ -129,17 +131,17 @@ def _cycle(sizes: Sequence[int]) -> Iterator[int]:
         yield from sizes
 
 
-def _alone(sequence: int, start: int, sizes: Iterable[int], stop: int, *, check: bool = False) -> Iterator[Step]:
+def _alone(sequence: int, start: int, sizes: Iterable[int], stop: int, *, check: bool = False) -> Iterator[ProbeStep]:
     """Batches of one sequence, of these sizes one after the other, up to *stop*."""
     for size in sizes:
         if start >= stop:
             return
         end = min(start + size, stop)
-        yield Step(((sequence, start, end),), check=check)
+        yield ProbeStep(((sequence, start, end),), check=check)
         start = end
 
 
-def _mixed(head: int, first: int, length: int) -> Iterator[Step]:
+def _mixed(head: int, first: int, length: int) -> Iterator[ProbeStep]:
     """Continuous batching in small: decodes, draft-sized groups, a late prefill and one from nothing, interleaved."""
     parts = {
         PLAIN: _alone(PLAIN, head, [1] * 16, length),
@@ -152,4 +154,4 @@ def _mixed(head: int, first: int, length: int) -> Iterator[Step]:
         found = [next(part, None) for sequence, part in parts.items() if number >= joins[sequence]]
         runs = tuple(step.runs[0] for step in found if step is not None)
         if runs:
-            yield Step(runs, check=True)
+            yield ProbeStep(runs, check=True)

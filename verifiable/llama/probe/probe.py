@@ -30,13 +30,13 @@ from verifiable.llama.gguf.lora import Adapter
 from verifiable.llama.model import Model
 from verifiable.llama.probe import cache as probe_cache
 from verifiable.llama.probe import plan as probe_plan
-from verifiable.llama.probe.plan import Schedule, Step, probe_tokens
+from verifiable.llama.probe.plan import ProbeStep, Schedule, probe_tokens
 from verifiable.llama.probe.result import ProbeResult, ScheduleResult
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.llama.trace import Trace
 from verifiable.manifest.manifest import ModelIdentity
 
-__all__ = ["ProbeResult", "ScheduleResult", "probe", "probe_tokens", "settle"]
+__all__ = ["ProbeResult", "ScheduleResult", "probe", "probe_and_pair", "probe_tokens"]
 
 Progress = Callable[[int, int], None]
 """Called with rows computed and rows in total."""
@@ -90,7 +90,7 @@ def probe(
     return result
 
 
-def settle(
+def probe_and_pair(
     path: str | PathLike[str],
     settings: RuntimeSettings,
     progress: Progress | None = None,
@@ -177,7 +177,7 @@ def _room(settings: RuntimeSettings, length: int, sequences: int) -> RuntimeSett
 def _run(
     context: Context,
     trace: Trace | None,
-    steps: Iterable[Step],
+    steps: Iterable[ProbeStep],
     tokens: Sequence[int],
     positions: frozenset[int],
     count: Callable[[int], None],
