@@ -96,7 +96,7 @@ def collect(options: Options) -> tuple[list[Sample], list[Sample], list[Sample],
     held: list[Sample] = []
     cheats: list[Sample] = []
     with Worker(path) as worker:
-        conversations = converse(worker, path, runtime, options.conversations, options.tokens, options.seed.encode())
+        conversations = converse(worker, runtime, options.conversations, options.tokens, options.seed.encode())
         own = replays(worker, runtime, conversations)
         plain = [[cut(entry) for entry in conversation] for conversation in own[0]]
         for item in honest_classes(runtime):

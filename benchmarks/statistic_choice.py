@@ -121,7 +121,7 @@ def measure(conversations: int, tokens: int) -> list[Figure]:
     f16 = replace(runtime, type_k="f16", type_v="f16")
     q8 = replace(runtime, type_k="q8_0", type_v="q8_0")
     with Worker(path) as worker:
-        answered = converse(worker, path, runtime, conversations, tokens, b"statistic")
+        answered = converse(worker, runtime, conversations, tokens, b"statistic")
         own = replays(worker, runtime, answered)
         honest = claims_of(worker, Class("kv-f16", "", f16), answered, MAX_K)
         cheats = {"KV q8_0": claims_of(worker, Class("kv-q8_0", "", q8), answered, MAX_K)}

@@ -56,7 +56,7 @@ def measure() -> Sequence[Figure]:
     path = models.ensure("smollm2")
     runtime = replace(read_settings(None, [])[0], n_ctx=1024)
     with Worker(path) as worker:
-        conversations = converse(worker, path, runtime, CONVERSATIONS, TOKENS, b"windows")
+        conversations = converse(worker, runtime, CONVERSATIONS, TOKENS, b"windows")
         conversations = [each for each in conversations if len(each.answer) == TOKENS]
         own = replays(worker, runtime, conversations)
         item = next(item for item in honest_classes(runtime) if item.name == "kv-f16")

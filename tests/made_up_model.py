@@ -14,6 +14,7 @@ from verifiable.errors import EngineError
 from verifiable.manifest.manifest import ModelIdentity, Runtime
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries
+from verifiable.sampling.sampler import SamplingParams
 from verifier.model.reexecute import Probed
 
 PROMPT = list(range(1, 8))
@@ -55,3 +56,15 @@ class MadeUpModel:
         row = self.rows[self.loaded[-1]]
         ids = [*prompt, *tokens]
         return [row(ids[: len(prompt) + index]) for index in range(len(tokens))]
+
+    def score_processed(
+        self,
+        prompt: Sequence[int],
+        tokens: Sequence[int],
+        k: int,
+        params: SamplingParams,
+        constraint: bytes,
+        *,
+        as_generated: bool = False,
+    ) -> tuple[list[Entries], list[bytes]]:
+        raise EngineError("this re-execution does not know logit processors", hint="Audit with a local model.")

@@ -21,7 +21,7 @@ from verifiable.request.request import COMPLETION, Request
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.records import Finish
 from verifier import Worker, audit
-from verifier.model import reexecute as reexecution
+from verifier.model.child import Child
 
 STORY = "Tell me a story about a lighthouse."
 
@@ -182,8 +182,8 @@ def test_a_crash_is_a_verdict_and_the_next_audit_works(smol: HonestProvider, smo
     data = small(smol)
 
     def kill(stage: str, done: int, total: int) -> None:
-        if stage == "loading" and crashing and runs._process is not None:
-            os.kill(runs._process.pid, signal.SIGSEGV)
+        if stage == "loading" and crashing and runs.pid is not None:
+            os.kill(runs.pid, signal.SIGSEGV)
 
     crashing = True
     with Worker(smollm2, progress=kill) as runs:
@@ -199,33 +199,33 @@ def test_a_hang_is_a_verdict(smol: HonestProvider, smollm2: Path) -> None:
     data = small(smol)
 
     def stop(stage: str, done: int, total: int) -> None:
-        if stage == "loading" and runs._process is not None:
-            os.kill(runs._process.pid, signal.SIGSTOP)
+        if stage == "loading" and runs.pid is not None:
+            os.kill(runs.pid, signal.SIGSTOP)
 
     with Worker(smollm2, progress=stop, stall=1.0) as runs:
         verdict = audit(data, runs, TRUST)
         assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "auditor-crashed")
         assert "hangs" in verdict.summary
-        process = runs._process
-    assert process is None
+        assert runs.pid is None
 
 
 def test_the_process_ends_with_its_worker(smollm2: Path) -> None:
     with Worker(smollm2) as worker:
         worker.identity()
-        process = worker._process
+        process = worker.pid
         assert process is not None
-        assert process.poll() is None
-    assert process.poll() is not None
+        os.kill(process, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
 
 
-def test_the_settings_of_both_sides_are_one_list(smollm2: Path) -> None:
-    from verifiable.llama.settings import RuntimeSettings
-
-    assert RuntimeSettings.__slots__ == reexecution._SETTINGS
-    with Worker(smollm2) as worker, pytest.raises(VerificationError):
-        # A command that the process does not know ends it: with an error of ours.
-        worker._call("nothing")
+def test_a_command_that_the_process_does_not_know_ends_it(smollm2: Path) -> None:
+    child = Child("verifier.model.worker", 60.0)
+    with pytest.raises(VerificationError) as caught:
+        child.call(["nothing"], print)
+    assert caught.value.code == "auditor-crashed"
+    assert "do_nothing" in str(caught.value.found)
+    assert child.pid is None
 
 
 def test_evidence_of_another_model_is_told_by_its_hash(smol: HonestProvider, gemma3: Path) -> None:

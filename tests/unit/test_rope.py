@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.llama import options
-from verifiable.llama.settings import RuntimeSettings, as_dict
+from verifiable.llama.settings import KV_TYPES, RuntimeSettings, as_dict, from_dict
 from verifiable.manifest.rope import MODELS_OWN, SCALINGS, Rope
 from verifiable.wire import encoding
 
@@ -43,6 +43,19 @@ def test_what_is_left_to_the_model_has_no_bytes() -> None:
     assert str(MODELS_OWN) == ""
     assert str(Rope(freq_base=5e5, scaling="yarn")) == "freq_base 500000.0, scaling yarn"
     assert as_dict(RuntimeSettings(rope=Rope(freq_scale=0.5)))["rope"] == {"freq_scale": 0.5}
+
+
+@given(ROPES, st.integers(1, 4096), st.sampled_from(sorted(KV_TYPES)), st.booleans())
+def test_settings_are_read_as_they_were_written(rope: Rope, n_ctx: int, kind: str, flag: bool) -> None:
+    settings = RuntimeSettings(n_ctx=n_ctx, type_k=kind, repack=flag, tiled=not flag, device="a,b", rope=rope)
+    named = encoding.decode(encoding.encode(as_dict(settings)))
+    assert isinstance(named, dict)
+    assert from_dict(named) == settings
+    for names in (named | {"more": 1}, {key: value for key, value in named.items() if key != "n_ctx"}, [named], None):
+        with pytest.raises(MalformedError):
+            from_dict(names)
+    with pytest.raises(PolicyError):
+        from_dict(named | {"n_ctx": 0})
 
 
 @pytest.mark.parametrize(

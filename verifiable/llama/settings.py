@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Final
 
-from verifiable.errors import PolicyError
+from verifiable.errors import MalformedError, PolicyError
+from verifiable.manifest.manifest import Runtime
 from verifiable.manifest.rope import MODELS_OWN, Rope
 
 KV_TYPES: Final[Mapping[str, int]] = MappingProxyType(
@@ -123,11 +124,25 @@ def _in_range(name: str, value: int, low: int, high: int) -> None:
         raise PolicyError(f"{name} is out of range", expected=f"an integer from {low} to {high}", found=value)
 
 
-def as_dict(settings: RuntimeSettings) -> dict[str, Any]:
-    """The settings as plain values, in the order of the fields, for JSON. Of RoPE what is not left to the model."""
-    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    return {**values, "rope": settings.rope.stated()}
+def settings_of(runtime: Runtime, *, n_threads: int = 1, n_seq_max: int = 1) -> RuntimeSettings:
+    """The settings under which a manifest's records can be recomputed; threads and sequences are the caller's."""
+    values = {name: getattr(runtime, name) for name in _NAMES if name not in ("n_threads", "n_seq_max")}
+    return RuntimeSettings(**values, n_threads=n_threads, n_seq_max=n_seq_max)
 
+
+def as_dict(settings: RuntimeSettings) -> dict[str, Any]:
+    """The settings by name as plain values, for JSON or CBOR. Of RoPE what is not left to the model."""
+    return {**{name: getattr(settings, name) for name in _NAMES}, "rope": settings.rope.stated()}
+
+
+def from_dict(values: object) -> RuntimeSettings:
+    """The inverse of `as_dict`. Raises MalformedError: other names; PolicyError: a value is out of range."""
+    if not isinstance(values, dict) or values.keys() != set(_NAMES):
+        raise MalformedError("runtime settings", expected=f"a map of {', '.join(_NAMES)}", found=str(values))
+    return RuntimeSettings(**{**values, "rope": Rope(**values["rope"])})
+
+
+_NAMES: Final = tuple(field.name for field in fields(RuntimeSettings))
 
 INVARIANT: Final = RuntimeSettings()
 """Logits do not depend on batch cut, threads or neighbours, for the kinds of model named in the numerics page."""

@@ -16,8 +16,7 @@ from verifiable.errors import VerifiableError, VerificationError
 from verifiable.manifest.manifest import Runtime
 from verifiable.sampling.logits import Entries
 from verifiable.tlog.merkle import Tree, leaf_hash
-from verifier.model.processing import score_turn
-from verifier.model.reexecute import Reexecutor
+from verifier.model.reexecute import Reexecutor, score_turn
 from verifier.offline.fault import Fault
 from verifier.offline.rebuild import Bound, Claim, rebuild
 

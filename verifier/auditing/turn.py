@@ -14,8 +14,7 @@ from verifiable.session.text import deliver
 from verifiable.tlog.merkle import leaf_hash
 from verifier.auditing.diagnose import Mismatch, Show, diagnose
 from verifier.auditing.marks import DIFFERS, NOT_SAMPLED, SAME, SUSPECT, UNCHECKED
-from verifier.model.processing import score_turn
-from verifier.model.reexecute import Reexecutor
+from verifier.model.reexecute import Reexecutor, score_turn
 from verifier.offline.fault import Fault
 from verifier.offline.rebuild import Bound, Claim, rebuild
 from verifier.offline.replay import replay

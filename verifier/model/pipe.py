@@ -12,7 +12,7 @@ import select
 import time
 from typing import IO
 
-from verifiable.errors import MalformedError
+from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError, VerificationError
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Bounds, Value
 
@@ -20,6 +20,10 @@ MAX_MESSAGE = 1 << 28
 """Bytes. The largest message carries a chunk of records: 512 rows of 128 entries take half a megabyte."""
 _BOUNDS = Bounds(size=MAX_MESSAGE, items=1 << 22)
 _CHUNK = 1 << 20
+
+
+_KINDS = (MalformedError, PolicyError, EngineError)
+"""The kinds of errors that keep their kind on the way; what is none of them arrives as the last."""
 
 
 class ClosedError(Exception):
@@ -78,3 +82,30 @@ class Reader:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             os.close(self._descriptor)
+
+
+def message_of(error: VerifiableError) -> list[Value]:
+    """The message that a command ended with this error."""
+    kind = next((kind for kind in _KINDS if isinstance(error, kind)), EngineError)
+    texts = [error.what, error.expected, error.found, error.hint]
+    return ["error", kind.__name__, *[None if text is None else _clean(str(text)) for text in texts]]
+
+
+def error_of(message: list[Value]) -> VerifiableError:
+    """The inverse of `message_of`, in the words of whoever gave the command. Raises MalformedError."""
+    _, name, *texts = encoding.array(message, 6, "error of the worker")
+    kind = next((kind for kind in _KINDS if kind.__name__ == name), EngineError)
+    what, expected, found, hint = (None if text is None else str(text) for text in texts)
+    if kind is MalformedError:  # what the worker parses itself is the auditor's own model file
+        return VerificationError(
+            f"the auditor's model file is not usable: {what}",
+            code="auditor-crashed",
+            expected=expected,
+            found=found,
+            hint=hint,
+        )
+    return kind(str(what), expected=expected, found=found, hint=hint)
+
+
+def _clean(text: str) -> str:
+    return text[:2000].encode("utf-8", "replace").decode("utf-8")

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError
+from verifiable.errors import EngineError, VerifiableError
 from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Batch, Context, RollbackError
 from verifiable.llama.gguf.identity import identify
@@ -23,9 +23,8 @@ from verifiable.llama.library import load_library
 from verifiable.llama.model import Model
 from verifiable.llama.probe import cache as probe_cache
 from verifiable.llama.probe.probe import probe
-from verifiable.llama.settings import RuntimeSettings
+from verifiable.llama.settings import RuntimeSettings, from_dict
 from verifiable.manifest.manifest import ModelIdentity
-from verifiable.manifest.rope import Rope
 from verifiable.request.request import parse_canonical
 from verifiable.sampling.logits import Entries, Floats, TopK
 from verifiable.sampling.processors import Processor
@@ -34,6 +33,7 @@ from verifiable.wire import encoding
 from verifiable.wire.encoding import Value
 from verifiable.wire.ids import common_prefix, pack, unpack
 from verifier.model import pipe
+from verifier.model.converse import converse
 from verifier.model.memory import check_memory
 
 OUTPUT_BYTES = 128 << 20
@@ -43,17 +43,6 @@ UNPROCESSED = SamplingParams(1.0, 1, 1.0, 0.0, 1)
 """Parameters that change no logit."""
 
 Send = Callable[[list[Value]], None]
-
-
-def settings_to_cbor(settings: RuntimeSettings) -> list[Value]:
-    return [getattr(settings, name) for name in RuntimeSettings.__slots__[:-1]] + [settings.rope.to_cbor()]
-
-
-def settings_from_cbor(value: Value) -> RuntimeSettings:
-    names = RuntimeSettings.__slots__
-    items: list[Any] = list(encoding.array(value, len(names), "runtime settings"))
-    items[-1] = Rope.from_cbor(encoding.map_(items[-1], (), "RoPE settings", optional=range(2, 10)))
-    return RuntimeSettings(**dict(zip(names, items, strict=True)))
 
 
 class Session:
@@ -80,7 +69,7 @@ class Session:
 
     def do_probe(self, path: str, adapters: Value, settings: Value, cache: str | None) -> Value:
         """Run the numerics probe. `do_identify` has read the same files before."""
-        chosen = settings_from_cbor(settings)
+        chosen = from_dict(settings)
         model = self._load(path, adapters, chosen)
         folder = probe_cache.default_folder() if cache == "" else cache
         progress = self._progress("probing")
@@ -93,14 +82,11 @@ class Session:
         With `share` the memory of one turn is kept for the next, as far as both begin with the same tokens. Only for
         settings that the numerics probe found invariant: under them it does not matter how the memory came about.
         """
-        chosen = settings_from_cbor(settings)
+        chosen = from_dict(settings)
         model = self._load(path, adapters, chosen)
         self._share = share
         if self._context is None or self._context.settings != chosen:
-            if self._context is not None:
-                self._context.close()
-                self._context = None
-            self._held = []
+            self._forget()
             check_memory(inspect(path).metadata, chosen)
             self._context = Context(model, chosen)
         return [model.n_vocab, pack(sorted(model.eog))]
@@ -148,6 +134,24 @@ class Session:
         if self._share and not as_generated:
             self._held = ids
         return shared
+
+    def do_converse(self, path: str, adapters: Value, settings: Value, requests: Value) -> Value:
+        """Generate an answer to each request (canonical) and send it: ["conversation", prompt ids, answer ids]."""
+        chosen = from_dict(settings)
+        model = self._load(path, adapters, chosen)
+        self._forget()
+        asked = [
+            parse_canonical(encoding.bytes_(item, "request")) for item in encoding.array(requests, None, "requests")
+        ]
+        for at in range(0, len(asked), chosen.n_seq_max):
+            for made in converse(model, chosen, asked[at : at + chosen.n_seq_max]):
+                self._send(["conversation", pack(made.prompt), pack(made.answer)])
+        return None
+
+    def _forget(self) -> None:
+        if self._context is not None:
+            self._context.close()
+        self._context, self._held = None, []
 
     def _load(self, path: str, adapters: Value, settings: RuntimeSettings) -> Model:
         load_library(settings.tiled, passive=settings.n_threads == 1)
@@ -235,16 +239,6 @@ def chunk_end(at: int, count: int, first: int, most: int, most_rows: int, as_gen
     return min(at + most, max(at, first) + most_rows, count)
 
 
-def _error(error: VerifiableError) -> list[Value]:
-    kind = next((kind for kind in (MalformedError, PolicyError) if isinstance(error, kind)), EngineError)
-    texts = [error.what, error.expected, error.found, error.hint]
-    return ["error", kind.__name__, *[None if text is None else _clean(str(text)) for text in texts]]
-
-
-def _clean(text: str) -> str:
-    return text[:2000].encode("utf-8", "replace").decode("utf-8")
-
-
 def serve(commands: BinaryIO, answers: BinaryIO) -> None:
     """Answer commands until the parent closes the pipe."""
 
@@ -256,7 +250,7 @@ def serve(commands: BinaryIO, answers: BinaryIO) -> None:
         try:
             send(["done", session.handle(command)])
         except VerifiableError as error:
-            send(_error(error))
+            send(pipe.message_of(error))
 
 
 def main() -> None:

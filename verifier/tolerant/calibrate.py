@@ -19,7 +19,7 @@ from verifiable.llama.gguf.lora import Adapter
 from verifiable.manifest.manifest import Runtime
 from verifiable.sampling.logits import MAX_K, Entries
 from verifier.model.reexecute import Reexecutor, Worker
-from verifier.model.texts import DAY, Conversation, generate, requests
+from verifier.model.texts import DAY, Conversation, requests
 from verifier.tolerant.calibration import Calibration, Sample, files_of, settings_of
 from verifier.tolerant.eprocess import ALPHA, FEWEST, power
 from verifier.tolerant.statistics import FLOOR, Distances, measure
@@ -178,7 +178,7 @@ def calibrate(
         identity = worker.identity()
         build = worker.probe(runtime).build
         tell("conversations", 0, total)
-        talks = converse(worker, model, runtime, conversations, tokens, seed, threads, adapters)
+        talks = converse(worker, runtime, conversations, tokens, seed)
         tell("replays", 1, total)
         own = replays(worker, runtime, talks)
         samples: list[Sample] = []
@@ -216,16 +216,7 @@ def calibrate(
     return replace(made, power=powers(made))
 
 
-def converse(
-    worker: Reexecutor,
-    model: str | PathLike[str],
-    runtime: Runtime,
-    count: int,
-    tokens: int,
-    seed: bytes,
-    threads: int = 1,
-    adapters: Sequence[Adapter] = (),
-) -> list[Conversation]:
+def converse(worker: Worker, runtime: Runtime, count: int, tokens: int, seed: bytes) -> list[Conversation]:
     """The model's answers to `count` questions; those without an answer of two tokens are left out."""
     n_ctx = min(runtime.n_ctx, 512 + tokens)
     try:
@@ -235,7 +226,7 @@ def converse(
     except PolicyError:
         chat = False  # no chat template
     asked = requests(count, seed, tokens, chat=chat)
-    talks = generate(model, asked, n_ctx, threads, adapters, runtime.rope)
+    talks = worker.converse(asked, n_ctx, runtime.rope)
     return [talk for talk in talks if len(talk.answer) > 1]
 
 

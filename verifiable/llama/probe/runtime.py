@@ -1,4 +1,4 @@
-"""Between a manifest's runtime and the settings that a model is loaded and run with: both ways, for both sides."""
+"""What a manifest says of the settings that a model runs with; the way back is `verifiable.llama.settings`."""
 
 from __future__ import annotations
 
@@ -30,26 +30,4 @@ def describe(settings: RuntimeSettings, probed: ProbeResult) -> Runtime:
         invariant=probed.invariant,
         device=settings.device,
         rope=settings.rope,
-    )
-
-
-def settings_of(runtime: Runtime, *, n_threads: int = 1, n_seq_max: int = 1) -> RuntimeSettings:
-    """The settings under which a manifest's records can be recomputed; threads and sequences are the caller's."""
-    return RuntimeSettings(
-        n_ctx=runtime.n_ctx,
-        n_seq_max=n_seq_max,
-        n_batch=runtime.n_batch,
-        n_ubatch=runtime.n_ubatch,
-        type_k=runtime.type_k,
-        type_v=runtime.type_v,
-        flash_attn=runtime.flash_attn,
-        kv_unified=runtime.kv_unified,
-        repack=runtime.repack,
-        tiled=runtime.tiled,
-        swa_full=runtime.swa_full,
-        pairs=runtime.pairs,
-        n_threads=n_threads,
-        n_gpu_layers=runtime.n_gpu_layers,
-        device=runtime.device,
-        rope=runtime.rope,
     )
