@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
+from benchmarks.measure import in_turn
 from engine.generation import Generation, QueueSink
 from engine.scheduling.scheduler import Scheduler, SchedulerSettings
 from engine.sessions.recorder import NoRecorder, Recorder, SessionRecorder
@@ -124,8 +126,5 @@ class _Row:
 
 def rounds(cases: Mapping[str, Mapping[str, Any]], slots: int, steps: int, count: int = 5) -> dict[str, float]:
     """Median of `count` rounds for each case, taken in turn."""
-    found: dict[str, list[float]] = {name: [] for name in cases}
-    for _ in range(count):
-        for name, fields in cases.items():
-            found[name].append(python_in_a_step(slots, steps, fields))
-    return {name: statistics.median(values) for name, values in found.items()}
+    taken = in_turn({name: partial(python_in_a_step, slots, steps, fields) for name, fields in cases.items()}, count)
+    return {name: statistics.median(values) for name, values in taken.items()}

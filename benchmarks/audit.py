@@ -10,13 +10,14 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.measure import Figure, main
+from benchmarks.measure import Figure, in_turn, main
 from engine.engine import Engine, EngineSettings
 from fixtures import models
 from verifiable.checking.verdict import Status
@@ -73,15 +74,20 @@ def measure() -> Sequence[Figure]:
         ids = [*prompt, *tokens[:-1]]
         alone = replace(settings, n_seq_max=1)
         audit(evidence, worker, trust)  # loads the model, and takes the fingerprint from the cache
-        taken: dict[str, list[float]] = {"audit": [], "rows": [], "last": []}
-        for _ in range(ROUNDS):
+
+        def audited() -> float:
             start = time.perf_counter()
             verdict = audit(evidence, worker, trust)
-            taken["audit"].append(time.perf_counter() - start)
             if verdict.status is not Status.EXACT:
                 raise RuntimeError(f"the audit found {verdict.code}")
-            taken["rows"].append(prefill(model, alone, ids, len(prompt) - 1))
-            taken["last"].append(prefill(model, alone, ids, len(ids) - 1))
+            return time.perf_counter() - start
+
+        calls: dict[str, Callable[[], float]] = {
+            "audit": audited,
+            "rows": partial(prefill, model, alone, ids, len(prompt) - 1),
+            "last": partial(prefill, model, alone, ids, len(ids) - 1),
+        }
+        taken = in_turn(calls, ROUNDS)
     median = {name: statistics.median(seconds) for name, seconds in taken.items()}
     return [
         Figure("tokens audited", len(tokens), "tokens"),

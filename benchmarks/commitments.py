@@ -11,9 +11,11 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from benchmarks._serving import ask, engine
-from benchmarks.measure import Figure, main, paired
+from benchmarks.measure import Figure, in_turn, main, paired
+from engine.engine import Engine
 
 ROUNDS = 31
 TOKENS = 24
@@ -25,22 +27,23 @@ def measure() -> Sequence[Figure]:
         with engine(count) as provider:
             ask(provider, count, 16, {"temperature": 0.8, "seed": 1})
             counters = provider.scheduler.counters
-            rates: dict[str, list[float]] = {"receipt": [], "none": []}
-            beside = {"receipt": 0.0, "none": 0.0}
             began = counters.python_seconds + counters.decode_seconds
-            for turn in range(ROUNDS):
-                kinds = ("receipt", "none") if turn % 2 else ("none", "receipt")
-                for kind in kinds:
-                    fields = {"temperature": 0.8, "seed": 1, "verifiable": {"commitments": kind}}
-                    before = counters.python_seconds
-                    rates[kind].append(ask(provider, count, TOKENS, fields)[1])
-                    beside[kind] += counters.python_seconds - before
+            given = in_turn({kind: partial(once, provider, count, kind) for kind in ("receipt", "none")}, ROUNDS)
             seconds = (counters.python_seconds + counters.decode_seconds - began) / 2
-        figures.append(Figure(f"{count} at once, commitments on", statistics.median(rates["receipt"]), "tokens/s"))
-        share = 100 * (beside["receipt"] - beside["none"]) / seconds
+        (on, beside), (off, without) = (zip(*given[kind], strict=True) for kind in ("receipt", "none"))
+        figures.append(Figure(f"{count} at once, commitments on", statistics.median(on), "tokens/s"))
+        share = 100 * (sum(beside) - sum(without)) / seconds
         figures.append(Figure(f"{count} at once, the scheduler's time for commitments", share, "%", at_most=1))
-        figures.append(paired(f"{count} at once, on ÷ off", rates["receipt"], rates["none"], at_least=0.99))
+        figures.append(paired(f"{count} at once, on ÷ off", on, off, at_least=0.99))
     return figures
+
+
+def once(provider: Engine, count: int, kind: str) -> tuple[float, float]:
+    """Decoded tokens a second, and the seconds that the scheduler took beside llama.cpp."""
+    before = provider.scheduler.counters.python_seconds
+    fields = {"temperature": 0.8, "seed": 1, "verifiable": {"commitments": kind}}
+    rate = ask(provider, count, TOKENS, fields)[1]
+    return rate, provider.scheduler.counters.python_seconds - before
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import statistics
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from benchmarks._serving import SUBJECTS, TimedSink, decoding_rate, engine, submit
-from benchmarks.measure import Figure, main, paired
+from benchmarks.measure import Figure, in_turn, main, paired
 from engine.engine import Engine
 from engine.generation import collect
 
@@ -39,10 +40,7 @@ def rate(provider: Engine) -> float:
 def measure() -> Sequence[Figure]:
     with ExitStack() as stack:
         together, apart = (stack.enter_context(engine(SLOTS, gap_steps=steps)) for steps in (4, None))
-        rates: dict[str, list[float]] = {"together": [], "apart": []}
-        for turn in range(ROUNDS):
-            for name, provider in (("together", together), ("apart", apart))[:: 1 if turn % 2 else -1]:
-                rates[name].append(rate(provider))
+        rates = in_turn({"together": partial(rate, together), "apart": partial(rate, apart)}, ROUNDS)
         return [
             Figure("4 answers in 8 slots, moved together", statistics.median(rates["together"]), "tokens/s"),
             paired("moved together ÷ with gaps", rates["together"], rates["apart"], at_least=1.1),

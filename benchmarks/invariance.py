@@ -14,8 +14,9 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from benchmarks.measure import Figure, main
+from benchmarks.measure import Figure, in_turn, main
 from fixtures import models
 from fixtures.quantise import ALL_TYPES, variant
 
@@ -80,10 +81,7 @@ def one(model: str, kind: str, width: int) -> tuple[float, float]:
 def measure() -> Sequence[Figure]:
     figures = []
     for model in ("smollm2", "gemma3"):
-        rates: dict[str, list[tuple[float, float]]] = {kind: [] for kind in SETTINGS}
-        for _ in range(ROUNDS):
-            for kind in SETTINGS:
-                rates[kind].append(run(model, kind))
+        rates = in_turn({kind: partial(run, model, kind) for kind in SETTINGS}, ROUNDS)
         for index, phase, goal in ((0, "prefill", 0.9), (1, "decode", 0.95)):
             median = {kind: statistics.median(rate[index] for rate in rates[kind]) for kind in SETTINGS}
             figures.append(Figure(f"{model} {phase}, invariant", median["invariant"], "tokens/s"))
@@ -96,10 +94,11 @@ def pairs() -> list[Figure]:
     """What rows in pairs cost a model that needs them."""
     figures = []
     for width in (1, 4):
-        rates = [[run(FLOAT, kind, width) for kind in ("pairs", "invariant")] for _ in range(ROUNDS)]
+        rates = in_turn({kind: partial(run, FLOAT, kind, width) for kind in ("pairs", "invariant")}, ROUNDS)
         for index, phase in ((0, "prefill"), (1, "decode")):
             if width == 1 or phase == "decode":
-                ratio = statistics.median(paired[index] / plain[index] for paired, plain in rates)
+                rounds = zip(rates["pairs"], rates["invariant"], strict=True)
+                ratio = statistics.median(paired[index] / plain[index] for paired, plain in rounds)
                 name = f"smollm2 in {FLOAT}, {phase} of {width}, rows in pairs ÷ not"
                 figures.append(Figure(name, ratio, "×"))
     return figures

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +26,7 @@ import httpx
 
 from benchmarks._loopback import listen
 from benchmarks._serving import SUBJECTS, decoding_rate
-from benchmarks.measure import Figure, main, paired
+from benchmarks.measure import Figure, in_turn, main, paired
 from fixtures import models
 
 ROUNDS = 11
@@ -136,10 +137,7 @@ def measure() -> Sequence[Figure]:
         for url in urls.values():
             rate(url, 1)
         for width in WIDTHS:
-            rates: dict[str, list[float]] = {name: [] for name in urls}
-            for _ in range(ROUNDS):
-                for name, url in urls.items():
-                    rates[name].append(rate(url, width))
+            rates = in_turn({name: partial(rate, url, width) for name, url in urls.items()}, ROUNDS)
             name = f"{width} streams"
             figures.append(Figure(name, statistics.median(rates["mine"]), "tokens/s"))
             figures.append(paired(f"{name} ÷ llama-server, same settings", rates["mine"], rates["same"], at_least=1.0))

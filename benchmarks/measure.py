@@ -14,15 +14,16 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks._tables import show
 
 SCHEMA = 1
 """Version of the JSON that a benchmark prints."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,17 @@ def seconds_per_call(
                 call()
             samples[name].append((clock() - start) / count)
     return {name: statistics.median(taken) for name, taken in samples.items()}
+
+
+def in_turn(calls: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+    """What each call gave in each round. They take turns, backwards in every other round, so that drift of the machine
+    meets all of them alike.
+    """
+    given: dict[str, list[T]] = {name: [] for name in calls}
+    for number in range(rounds):
+        for name in list(calls)[:: -1 if number % 2 else 1]:
+            given[name].append(calls[name]())
+    return given
 
 
 def paired(name: str, over: Sequence[float], under: Sequence[float], at_least: float | None = None) -> Figure:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from benchmarks._serving import ask, engine
-from benchmarks.measure import Figure, main, paired
+from benchmarks.measure import Figure, in_turn, main, paired
 
 ROUNDS = 9
 TOKENS = 64
@@ -23,12 +24,10 @@ def measure() -> Sequence[Figure]:
     for count in (1, 4, 8):
         with ExitStack() as stack:
             engines = {name: stack.enter_context(engine(count, drafter=name)) for name in DRAFTERS}
-            rates: dict[str, list[float]] = {name: [] for name in engines}
-            for turn in range(-1, ROUNDS):
-                for name in DRAFTERS if turn % 2 else reversed(DRAFTERS):
-                    found = ask(engines[name], count, TOKENS, {"temperature": 0})[1]
-                    if turn >= 0:
-                        rates[name].append(found)
+            calls = {name: partial(ask, opened, count, TOKENS, {"temperature": 0}) for name, opened in engines.items()}
+            in_turn(calls, 1)  # warm, and measured by `auto`
+            answered = in_turn(calls, ROUNDS)
+            rates = {name: [rate for _, rate in rounds] for name, rounds in answered.items()}
             counters = engines["ngram"].scheduler.counters
         figures.append(paired(f"{count} at once, auto ÷ none", rates["auto"], rates["none"], at_least=0.96))
         figures.append(paired(f"{count} at once, always ÷ none", rates["ngram"], rates["none"]))

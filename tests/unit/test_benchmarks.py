@@ -48,6 +48,18 @@ def test_alternatives_are_timed_in_turn() -> None:
     assert order[-6:] == ["a", "b"] * 3
 
 
+def test_rounds_go_back_and_forth() -> None:
+    order: list[str] = []
+
+    def note(name: str) -> int:
+        order.append(name)
+        return len(order)
+
+    given = measure.in_turn({"a": lambda: note("a"), "b": lambda: note("b")}, rounds=3)
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert given == {"a": [1, 4, 5], "b": [2, 3, 6]}
+
+
 @pytest.mark.parametrize(
     ("ratios", "low", "high"),
     [
