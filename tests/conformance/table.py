@@ -67,8 +67,8 @@ SUITES: Final[Mapping[str, tuple[str, str, Suite]]] = {
 
 _HEAD = """# Conformance
 
-How this project does on other projects' test vectors. The vectors are not part of this repository. With them beside it (or
-at `VERIFIABLE_VECTORS`), `pytest tests/conformance` runs all of them, and fails when a count below is stale.
+How this project does on other projects' test vectors. The vectors are not part of this repository. With them beside it
+(or at `VERIFIABLE_VECTORS`), `pytest tests/conformance` runs all of them, and fails when a count below is stale.
 `python -m tests.conformance.table` writes this page.
 
 An exception is a vector from which we differ on purpose. Each has a reason; a difference without a reason fails.
@@ -84,8 +84,8 @@ _TAIL = """
 - `cwt` reads our COSE_Sign1 as it is.
 - `pycose` and `scitt-cose` do not know algorithm -19 (Ed25519, RFC 9864) yet. When the same object is signed under the
   older number -8, both read it, and `scitt-cose` verifies our receipts of inclusion.
-- `merkle-py`, with its hash function replaced, agrees on every root. Its proofs cannot be used: it takes siblings from the
-  wrong positions, so that only those of the first two leaves verify, and they do not bind the tree's size.
+- `merkle-py`, with its hash function replaced, agrees on every root. Its proofs cannot be used: it takes siblings
+  from the wrong positions, so that only those of the first two leaves verify, and they do not bind the tree's size.
 """
 
 
