@@ -24,7 +24,6 @@ from verifiable.llama.model import Model
 from verifiable.request.request import COMPLETION, parse_body
 from verifiable.sampling.sampler import SamplingDefaults, sampling_key
 from verifiable.session.log import SessionLog
-from verifiable.session.records import NonceSource
 from verifiable.wire.keys import PrivateKey
 
 VOCABULARY = 49_152
@@ -99,7 +98,7 @@ def _answer(slot: int, max_tokens: int, fields: Mapping[str, Any]) -> tuple[Gene
     prompt = list(range(1, 9))
     params = request.params(SamplingDefaults(), K, 4096, len(prompt))
     key = sampling_key(b"", request.digest(), 0)
-    generation = Generation(request, prompt, params, b"", NonceSource.SEED, key, QueueSink())
+    generation = Generation(request, prompt, params, b"", key, QueueSink())
     if not request.commitments:
         return generation, NoRecorder()
     session = bytes([slot]) * 16

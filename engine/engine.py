@@ -168,7 +168,7 @@ class Engine:
         namespace = f"key {principal}" if principal else None
         if namespace is None and request.session is not None:
             namespace = f"session {session}"
-        generation = Generation(request, prompt, params, nonce, source, key, sink, session, turn, namespace, constraint)
+        generation = Generation(request, prompt, params, nonce, key, sink, session, turn, namespace, constraint)
         if session is not None and turn is not None and self.settings.self_audit:
             finished = Finished(bytes.fromhex(session), turn, tuple(prompt), params, key, request.constraint)
             generation.durable = self._durable(finished)

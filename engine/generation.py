@@ -12,7 +12,7 @@ from verifiable.errors import EngineError, VerifiableError
 from verifiable.request.request import Request
 from verifiable.sampling.processors import Constraint
 from verifiable.sampling.sampler import SamplingParams
-from verifiable.session.records import Finish, NonceSource, Source
+from verifiable.session.records import Finish, Source, TurnFacts
 
 MAX_BACKLOG = 1 << 20
 """Bytes that a reader may be behind before its answer is ended as cancelled."""
@@ -121,7 +121,6 @@ class Generation:
     prompt: list[int]
     params: SamplingParams
     nonce: bytes
-    nonce_source: NonceSource
     key: bytes
     sink: Sink
     session: str | None = None
@@ -130,6 +129,10 @@ class Generation:
     constraint: Constraint | None = None
     durable: Callable[[], None] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def turn_facts(self, cached: int) -> TurnFacts:
+        """What its turn commits to; `cached` of the prompt's ids were reused."""
+        return self.request.turn_facts(self.prompt, self.params, self.nonce, cached)
 
     def cancel(self) -> None:
         """End this request at the next step; its session is ended and signed with finish reason `cancelled`."""

@@ -16,7 +16,7 @@ from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingDefaults, choose, sampling_key
 from verifiable.session import records
 from verifiable.session.evidence import Evidence, Kind, PackedTokens, TurnEvidence
-from verifiable.session.log import SessionLog, TurnFacts
+from verifiable.session.log import SessionLog
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import End, Finish, Source, Token, turn_secret
@@ -145,9 +145,7 @@ class Recording:
         source = request.nonce_source()
         nonce = request.nonce or (b"provider" if source is records.NonceSource.PROVIDER else b"")
         key = sampling_key(nonce, request.digest(), self.log.turns)
-        digests = (request.digest(), records.ids_digest(stated), len(stated), params)
-        facts = TurnFacts(*digests, records.stop_digest(request.stops), nonce, source, 0)
-        self.leaves.append(self.log.begin_turn(facts))
+        self.leaves.append(self.log.begin_turn(request.turn_facts(stated, params, nonce)))
         self.requests.append(request.canonical)
         stream, parts, ids, count = TextStream(request.stops), [], list(prompt), 0
         reached: Finish | None = None

@@ -17,8 +17,6 @@ from verifiable.errors import EngineError, StoreError
 from verifiable.sampling.logits import Entries, Floats, Ranked, TopK
 from verifiable.sampling.processors import Processor
 from verifiable.sampling.sampler import SamplingParams, choose
-from verifiable.session import records
-from verifiable.session.log import TurnFacts
 from verifiable.session.records import Finish, Source
 from verifiable.session.text import TextStream
 
@@ -85,18 +83,7 @@ class Slot:
             self._processor = Processor(params, self._k, self._eog, constraint, self._suppressed)
         if self.drafter is not None:
             self.drafter.begin(self.ids, generation.namespace, self._draw)
-        recorder.begin(
-            TurnFacts(
-                generation.request.digest(),
-                records.ids_digest(generation.prompt),
-                len(generation.prompt),
-                generation.params,
-                records.stop_digest(generation.request.stops),
-                generation.nonce,
-                generation.nonce_source,
-                cached=cached,
-            )
-        )
+        recorder.begin(generation.turn_facts(cached))
 
     @property
     def prefilling(self) -> bool:

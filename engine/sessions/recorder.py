@@ -11,10 +11,10 @@ from engine.store import SessionRow, Store
 from verifiable.errors import StoreError
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries
-from verifiable.session.log import SessionLog, TurnFacts
+from verifiable.session.log import SessionLog
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
-from verifiable.session.records import Finish, Source
+from verifiable.session.records import Finish, Source, TurnFacts
 from verifiable.wire.keys import PrivateKey
 
 Clock = Callable[[], int]

@@ -183,20 +183,8 @@ class Story:
         if nonce is None:
             nonce = b"" if request.nonce_source() is records.NonceSource.SEED else digest("a provider's nonce")[:16]
         prompt = [at % VOCABULARY for at in range(prompt_count)]
-        first = Turn(
-            self.session,
-            seq,
-            records.salt(secret, seq),
-            number,
-            request.digest(),
-            records.ids_digest(prompt),
-            prompt_count,
-            params,
-            records.stop_digest(request.stops),
-            nonce,
-            request.nonce_source(),
-            cached,
-        )
+        facts = request.turn_facts(prompt, params, nonce, cached)
+        first = Turn.of(self.session, seq, records.salt(secret, seq), number, facts)
         key = sampling_key(nonce, request.digest(), number)
         suppressed = manifest.model.suppressed
         known = replace(params, constraint=b"", ignore_eos=False)
@@ -219,13 +207,13 @@ class Story:
                     self.session,
                     seq,
                     records.salt(secret, seq),
-                    number,
-                    position,
-                    drawn,
-                    source,
-                    step,
-                    row,
-                    found,
+                    turn=number,
+                    position=position,
+                    token=drawn,
+                    source=source,
+                    step=step,
+                    row=row,
+                    entries=found,
                 )
             )
         made = [leaf for leaf in leaves if isinstance(leaf, Token)]
@@ -237,14 +225,14 @@ class Story:
                 self.session,
                 seq,
                 records.salt(secret, seq),
-                number,
-                finish,
-                prompt_count,
-                tokens,
-                hashlib.sha256(text.encode()).digest(),
-                tokens_digest(made),
-                2 * accepted,
-                accepted,
+                turn=number,
+                finish=finish,
+                prompt_count=prompt_count,
+                completion_count=tokens,
+                text_digest=hashlib.sha256(text.encode()).digest(),
+                tokens_digest=tokens_digest(made),
+                drafted=2 * accepted,
+                accepted=accepted,
             )
         )
         return replace(

@@ -11,8 +11,9 @@ import pytest
 from tests.sessions import Recording, ask, made_up, recording
 from verifiable.errors import EngineError, VerificationError
 from verifiable.session import records
-from verifiable.session.log import SessionLog, check_marks, check_structure, check_tokens
+from verifiable.session.log import SessionLog
 from verifiable.session.records import Close, End, Finish, Leaf, Open, Source, Token, Turn
+from verifiable.session.structure import check_marks, check_structure, check_tokens
 from verifiable.tlog.merkle import Tree, leaf_hash
 
 

@@ -17,10 +17,10 @@ from verifiable.request.request import Request, parse_canonical
 from verifiable.session import records
 from verifiable.session.evidence import Evidence, Kind, PackedTokens, id_width
 from verifiable.session.head import Head, verify_head
-from verifiable.session.log import TurnSpan, check_marks, check_structure, check_tokens
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Close, Leaf, Open, Token
+from verifiable.session.structure import TurnSpan, check_marks, check_structure, check_tokens
 from verifiable.tlog.proof import TlogProof
 from verifiable.wire.keys import PublicKey
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import rfc8785
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.request import conversation, fields
 from verifiable.sampling.sampler import SamplingDefaults, SamplingParams
-from verifiable.session.records import NonceSource
+from verifiable.session.records import NonceSource, TurnFacts, ids_digest, stop_digest
 
 CHAT = "/v1/chat/completions"
 COMPLETION = "/v1/completions"
@@ -134,6 +134,22 @@ class Request:
             logit_bias=self.logit_bias,
             ignore_eos=self.ignore_eos,
             constraint=hashlib.sha256(self.constraint).digest() if self.constraint else b"",
+        )
+
+    def turn_facts(self, prompt: Sequence[int], params: SamplingParams, nonce: bytes, cached: int = 0) -> TurnFacts:
+        """What a turn commits to that answers this request: its digests, and the prompt's ids and parameters as used.
+
+        `cached` counts the prompt's ids that were reused from a cache.
+        """
+        return TurnFacts(
+            request_digest=self.digest(),
+            prompt_digest=ids_digest(prompt),
+            prompt_count=len(prompt),
+            params=params,
+            stop_digest=stop_digest(self.stops),
+            nonce=nonce,
+            nonce_source=self.nonce_source(),
+            cached=cached,
         )
 
 
@@ -268,6 +284,3 @@ def _json(data: bytes) -> object:
 
 def _or(value: float | None, default: float) -> float:
     return default if value is None else value
-
-
-__all__ = ["CHAT", "COMPLETION", "Request", "parse_body", "parse_canonical"]

@@ -63,7 +63,7 @@ def salt(secret: bytes, seq: int) -> bytes:
     return hmac.digest(secret, seq.to_bytes(8, "big"), "sha256")[:SALT_BYTES]
 
 
-def ids_digest(ids: list[int]) -> bytes:
+def ids_digest(ids: Sequence[int]) -> bytes:
     """SHA-256 over token ids as packed little-endian u32."""
     return hashlib.sha256(pack(ids)).digest()
 
@@ -85,6 +85,10 @@ def stop_digest(stops: tuple[str, ...]) -> bytes:
     return hashlib.sha256(encoding.encode(list(stops))).digest()
 
 
+def _encode(leaf: Open | Turn | End | Close, *fields: encoding.Encodable) -> bytes:
+    return encoding.encode([leaf.kind, leaf.session, leaf.seq, leaf.salt, *fields])
+
+
 @dataclass(frozen=True, slots=True)
 class Open:
     """The first leaf: which manifest the session runs under, and when it was opened (ms since 1970)."""
@@ -97,7 +101,21 @@ class Open:
     time: int
 
     def encode(self) -> bytes:
-        return encoding.encode([self.kind, self.session, self.seq, self.salt, VERSION, self.manifest_digest, self.time])
+        return _encode(self, VERSION, self.manifest_digest, self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFacts:
+    """What the provider commits to before the first token of a turn; fields as in `Turn`."""
+
+    request_digest: bytes
+    prompt_digest: bytes
+    prompt_count: int
+    params: SamplingParams
+    stop_digest: bytes
+    nonce: bytes
+    nonce_source: NonceSource
+    cached: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +139,36 @@ class Turn:
     nonce_source: NonceSource
     cached: int
 
+    @classmethod
+    def of(cls, session: bytes, seq: int, leaf_salt: bytes, turn: int, facts: TurnFacts) -> Turn:
+        """The leaf that commits to these facts."""
+        return cls(
+            session,
+            seq,
+            leaf_salt,
+            turn=turn,
+            request_digest=facts.request_digest,
+            prompt_digest=facts.prompt_digest,
+            prompt_count=facts.prompt_count,
+            params=facts.params,
+            stop_digest=facts.stop_digest,
+            nonce=facts.nonce,
+            nonce_source=facts.nonce_source,
+            cached=facts.cached,
+        )
+
     def encode(self) -> bytes:
-        return encoding.encode(
-            [
-                self.kind,
-                self.session,
-                self.seq,
-                self.salt,
-                self.turn,
-                self.request_digest,
-                self.prompt_digest,
-                self.prompt_count,
-                self.params.to_cbor(),
-                self.stop_digest,
-                self.nonce,
-                int(self.nonce_source),
-                self.cached,
-            ]
+        return _encode(
+            self,
+            self.turn,
+            self.request_digest,
+            self.prompt_digest,
+            self.prompt_count,
+            self.params.to_cbor(),
+            self.stop_digest,
+            self.nonce,
+            int(self.nonce_source),
+            self.cached,
         )
 
 
@@ -235,22 +266,9 @@ class End:
     accepted: int
 
     def encode(self) -> bytes:
-        return encoding.encode(
-            [
-                self.kind,
-                self.session,
-                self.seq,
-                self.salt,
-                self.turn,
-                int(self.finish),
-                self.prompt_count,
-                self.completion_count,
-                self.text_digest,
-                self.tokens_digest,
-                self.drafted,
-                self.accepted,
-            ]
-        )
+        counts = (self.prompt_count, self.completion_count)
+        digests = (self.text_digest, self.tokens_digest)
+        return _encode(self, self.turn, int(self.finish), *counts, *digests, self.drafted, self.accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +282,7 @@ class Close:
     turns: int
 
     def encode(self) -> bytes:
-        return encoding.encode([self.kind, self.session, self.seq, self.salt, self.turns])
+        return _encode(self, self.turns)
 
 
 Leaf = Open | Turn | Token | End | Close
