@@ -192,8 +192,10 @@ def invoke(entry: EntryPoint, arguments: Sequence[str]) -> int:
     from typer.main import get_command
 
     if not isinstance(target, typer.Typer):
+        from verifiable.commands.groups import Command
+
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(entry.name)(target)
+        app.command(entry.name, cls=Command)(target)
         target = app
     command = get_command(target)
     name = f"verifiable {entry.name}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
-import uvicorn
 
+from engine.web.server import Server
 from engine.witness.witness import Witness, make_app
 from verifiable.errors import PolicyError, StoreError
 from verifiable.wire.key_file import read_or_make_key
@@ -27,23 +28,9 @@ def witness(
     except OSError as error:
         raise StoreError(f"the folder {data} can't be made", found=str(error)) from error
     key, _ = read_or_make_key(data / "witness.key", name)
-    found = Witness(key, [read_key(text) for text in log], data / "seen")
-    server = _Server(uvicorn.Config(make_app(found), host=host, port=port, log_level="warning", access_log=False))
-    server.vkey = found.vkey
-    server.run()
-
-
-class _Server(uvicorn.Server):
-    """Says where it listens, and its key, once it does."""
-
-    vkey = ""
-
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        await super().startup()
-        for server in getattr(self, "servers", ()):
-            for socket in server.sockets:
-                address, port = socket.getsockname()[:2]
-                print(f"{self.vkey} http://{address}:{port}", flush=True)
+    running = Witness(key, [read_key(text) for text in log], data / "seen")
+    server = Server(make_app(running), host, port, lambda base: print(f"{running.vkey} {base}", flush=True))
+    asyncio.run(server.listen())
 
 
 def read_key(text: str) -> PublicKey:

@@ -9,11 +9,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from engine.commands.serve import Bars, run
+from engine.commands.serve import run
+from engine.commands.serve_options import ServerOptions
 from engine.engine import EngineSettings
 from engine.scheduling.scheduler import SchedulerSettings
 from tests.adversary.cheats import CHEATS
 from verifiable.cli import complain_of
+from verifiable.commands.progress import Bars
 from verifiable.errors import VerifiableError
 
 
@@ -30,7 +32,7 @@ def main() -> int:
     try:
         with Bars() as bars:
             engine = cheats[given.cheat].engine(given.model, given.data, settings, bars)
-        run(engine, "127.0.0.1", given.port, [], bars)
+        run(engine, ServerOptions(port=given.port), bars)
     except VerifiableError as error:
         return complain_of(error)
     return 0

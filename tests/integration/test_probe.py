@@ -18,6 +18,8 @@ import pytest
 
 from fixtures.small_models import Shape, write_moe
 from tests.gguf_files import read
+from verifiable.commands.probe import EXIT_NOT_INVARIANT
+from verifiable.commands.probe import probe as command
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import library, trace
 from verifiable.llama.context import Batch, Context
@@ -25,8 +27,6 @@ from verifiable.llama.gguf.identity import identify
 from verifiable.llama.model import Model
 from verifiable.llama.probe import cache as probe_cache
 from verifiable.llama.probe import plan as probe_plan
-from verifiable.llama.probe.command import EXIT_NOT_INVARIANT
-from verifiable.llama.probe.command import probe as command
 from verifiable.llama.probe.probe import ProbeResult, probe, probe_and_pair
 from verifiable.llama.probe.result import ScheduleResult
 from verifiable.llama.settings import INVARIANT, RuntimeSettings
@@ -497,4 +497,4 @@ def test_where_results_are_kept(monkeypatch, tmp_path):
 
 def test_an_unknown_kv_type_is_refused_before_anything_is_read():
     with pytest.raises(PolicyError, match="--kv-type"):
-        command(Path("/nonexistent"), kv_type="f8")
+        command(model=Path("/nonexistent"), kv_type="f8")

@@ -20,7 +20,7 @@ from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PrivateKey
 from verifier.commands import files, run
-from verifier.commands.audit import parse_seed
+from verifier.commands.options import parse_seed
 from verifier.offline.offline import as_committed, verify_with_evidence
 
 
@@ -221,15 +221,9 @@ def test_the_command_that_repeats_an_audit_holds_no_secret(folder: Path) -> None
         model=folder / "my model.gguf",
         trust=TRUST,
         trust_names=("acme.pub",),
-        provider=None,
         auditor_key="hush",
-        sessions=7,
-        turns=2,
-        seed=None,
-        threads=1,
-        text=None,
+        drawing=run.Drawing(sessions=7, turns=2),
         folder=folder,
-        keep_all=False,
     )
     command = plan.command(b"\xab" * 32)
     assert "hush" not in command
@@ -237,5 +231,5 @@ def test_the_command_that_repeats_an_audit_holds_no_secret(folder: Path) -> None
     assert "--turns 2" in command
     assert "--seed " + "ab" * 32 in command
     assert "'" in command  # the space in the model's name
-    assert len(plan.draw_seed()) == 32
-    assert plan.draw_seed() != plan.draw_seed()
+    assert len(plan.drawing.draw_seed(TRUST)) == 32
+    assert plan.drawing.draw_seed(TRUST) != plan.drawing.draw_seed(TRUST)

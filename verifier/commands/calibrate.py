@@ -5,62 +5,65 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
+from verifiable.commands.groups import grouped
+from verifiable.commands.model_options import DeviceOptions, Lora, RopeOptions
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.llama import options
+from verifiable.files import read
+from verifiable.llama.gguf.lora import parse_adapters
+from verifiable.llama.library import BuildInfo
+from verifiable.llama.probe.result import ProbeResult
+from verifiable.llama.probe.runtime import describe
 from verifiable.llama.settings import INVARIANT, RuntimeSettings
+from verifiable.manifest.manifest import Runtime, verify_manifest
+from verifier.commands import files
+from verifier.report.calibration import facts, lines
+from verifier.tolerant.calibrate import calibrate as measure
 
-if TYPE_CHECKING:
-    from verifiable.manifest.manifest import Runtime
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What honest rounding is told apart from, and how many conversations that takes."""
+
+    SECTION: ClassVar[str] = "Comparison"
+
+    against: Annotated[
+        list[str] | None,
+        typer.Option(help="A class of honest variation; may be given several times. All that differ, by default."),
+    ] = None
+    deviation: Annotated[
+        list[str] | None, typer.Option(help="NAME=FILE: another GGUF file that the provider might serve instead.")
+    ] = None
+    conversations: Annotated[int, typer.Option(min=12, max=10_000, help="Conversations of each class.")] = 60
+    tokens: Annotated[int, typer.Option(min=8, max=4096, help="Most tokens of each.")] = 64
+    seed: Annotated[str, typer.Option(help="Text from which the conversations follow.")] = "calibration"
 
 
+@grouped
 def calibrate(
+    *,
     model: Annotated[Path, typer.Option(help="Your own copy of the model: a GGUF file.")],
     out: Annotated[Path, typer.Option(help="The calibration file to write.")] = Path("calibration.json"),
     manifest: Annotated[
         Path | None, typer.Option(help="The provider's manifest, for its settings; batch-invariant ones without.")
     ] = None,
-    lora: options.Lora = None,
-    gpu_layers: options.GpuLayers = 0,
-    device: options.Device = "",
-    rope_freq_base: options.FreqBase = None,
-    rope_freq_scale: options.FreqScale = None,
-    rope_scaling: options.Scaling = None,
-    yarn_orig_ctx: options.YarnOrigCtx = None,
-    yarn_ext_factor: options.YarnExtFactor = None,
-    yarn_attn_factor: options.YarnAttnFactor = None,
-    yarn_beta_fast: options.YarnBetaFast = None,
-    yarn_beta_slow: options.YarnBetaSlow = None,
+    lora: Lora = None,
     trust: Annotated[list[str] | None, typer.Option(help="The provider's public key, with --manifest.")] = None,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(help="A class of honest variation; may be given several times. All that differ, by default."),
-    ] = None,
-    deviation: Annotated[
-        list[str] | None, typer.Option(help="NAME=FILE: another GGUF file that the provider might serve instead.")
-    ] = None,
-    conversations: Annotated[int, typer.Option(min=12, max=10_000, help="Conversations of each class.")] = 60,
-    tokens: Annotated[int, typer.Option(min=8, max=4096, help="Most tokens of each.")] = 64,
-    seed: Annotated[str, typer.Option(help="Text from which the conversations follow.")] = "calibration",
     threads: Annotated[int, typer.Option(min=1, max=512, help="Threads for the model.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON.")] = False,
+    compared: Comparison,
+    device: DeviceOptions,
+    rope: RopeOptions,
 ) -> int:
     """Measure how honest rounding looks from this machine, for audits where the numerics fingerprints differ."""
-    from verifiable.llama.gguf.lora import parse_adapters
-    from verifier.report.calibration import facts, lines
-    from verifier.tolerant.calibrate import calibrate as measure
-
     if not model.is_file():
         raise PolicyError("no such model file", found=model, hint="Name the GGUF file that the provider promises.")
-    rope = options.rope(
-        *(rope_freq_base, rope_freq_scale, rope_scaling, yarn_orig_ctx),
-        *(yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow),
-    )
-    settings = RuntimeSettings(n_gpu_layers=gpu_layers, device=device, rope=rope)
+    settings = RuntimeSettings(n_gpu_layers=device.gpu_layers, device=device.device, rope=rope.settings())
     runtime, k = read_settings(manifest, trust or [], settings)
 
     def say(stage: str, done: int, total: int) -> None:
@@ -71,11 +74,11 @@ def calibrate(
         model,
         runtime,
         k=k,
-        conversations=conversations,
-        tokens=tokens,
-        seed=hashlib.sha256(seed.encode()).digest(),
-        against=against or [],
-        deviations=dict(map(parse_deviation, deviation or [])),
+        conversations=compared.conversations,
+        tokens=compared.tokens,
+        seed=hashlib.sha256(compared.seed.encode()).digest(),
+        against=compared.against or [],
+        deviations=dict(map(parse_deviation, compared.deviation or [])),
         threads=threads,
         say=say,
         adapters=parse_adapters(lora),
@@ -102,13 +105,6 @@ def read_settings(
     manifest: Path | None, trust: list[str], settings: RuntimeSettings = INVARIANT
 ) -> tuple[Runtime, int]:
     """The settings and k of a signed manifest, or *settings* and the default k. Raises PolicyError where both say."""
-    from verifiable.files import read
-    from verifiable.llama.library import BuildInfo
-    from verifiable.llama.probe.result import ProbeResult
-    from verifiable.llama.probe.runtime import describe
-    from verifiable.manifest.manifest import verify_manifest
-    from verifier.commands import files
-
     if manifest is not None:
         if settings != INVARIANT:
             raise PolicyError("settings come from the manifest", expected="--manifest or settings", found="both")

@@ -10,12 +10,14 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from verifiable.checking.checks import check_receipt
 from verifiable.checking.fraud import MERGE_DELAY
 from verifiable.checking.verdict import Verdict
+from verifiable.commands.progress import Bars
 from verifiable.errors import PolicyError, VerifiableError
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.session.challenge import SEED_BYTES, draw_turns
@@ -35,48 +37,66 @@ from verifier.commands.files import read_target
 from verifier.model.reexecute import Worker
 from verifier.offline.fault import Fault
 from verifier.offline.offline import as_committed
-from verifier.report.progress import Bars
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.tolerant import settle
 
 
 @dataclass(frozen=True, slots=True)
+class Drawing:
+    """Which sessions and turns of a provider to draw.
+
+    Args:
+        sessions: how many sessions; `rate`, where given, is the share of them instead.
+        turns: most turns of a session, None for all.
+        budget: seconds after which no session is begun.
+        seed: the challenge's, from an earlier audit; `beacon` gives one that nobody chose. Without either, fresh
+            randomness of this machine.
+    """
+
+    sessions: int = 20
+    turns: int | None = None
+    rate: float | None = None
+    budget: float | None = None
+    seed: bytes | None = None
+    beacon: FileBeacon | None = None
+
+    def draw_seed(self, trust: Sequence[PublicKey]) -> bytes:
+        """The challenge's seed for a provider with these keys."""
+        if self.beacon is not None:
+            keys = b"".join(sorted(key.raw for key in trust))
+            return self.beacon.round.seed(self.beacon.chain, hashlib.sha256(keys).digest())
+        return os.urandom(SEED_BYTES) if self.seed is None else self.seed
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What `verifiable audit` was asked to do; fields as its options."""
+    """What `verifiable audit` was asked to do; fields as its options, read and parsed.
+
+    `folder` takes the evidence of sessions that failed, and with `keep_all` that of every session. `merge_delay` is in
+    seconds. `trust_names` and `calibration_name` are what the command line named.
+    """
 
     target: str
     model: Path
     trust: Sequence[PublicKey]
     trust_names: tuple[str, ...]
-    provider: str | None
-    auditor_key: str | None
-    sessions: int
-    turns: int | None
-    seed: bytes | None
-    threads: int
-    text: str | None
     folder: Path
-    keep_all: bool
+    keep_all: bool = False
+    adapters: tuple[Adapter, ...] = ()
+    text: str | None = None
+    provider: str | None = None
+    auditor_key: str | None = None
+    state: Path | None = None
+    merge_delay: float = MERGE_DELAY / 1000
+    drawing: Drawing = Drawing()
+    threads: int = 1
+    processes: int = 1
     calibration: Calibration | None = None
     calibration_name: str = ""
-    state: Path | None = None
-    rate: float | None = None
-    budget: float | None = None
-    beacon: FileBeacon | None = None
-    merge_delay: float = MERGE_DELAY / 1000
-    adapters: tuple[Adapter, ...] = ()
-    processes: int = 1
 
     @property
     def is_url(self) -> bool:
         return self.target.startswith(("http://", "https://"))
-
-    def draw_seed(self) -> bytes:
-        """The seed that was given, or fresh randomness of this machine."""
-        if self.beacon is not None:
-            keys = b"".join(sorted(key.raw for key in self.trust))
-            return self.beacon.round.seed(self.beacon.chain, hashlib.sha256(keys).digest())
-        return os.urandom(SEED_BYTES) if self.seed is None else self.seed
 
     def command(self, seed: bytes | None) -> str:
         """The command that repeats the audit; an auditor's key is not written into it."""
@@ -88,9 +108,10 @@ class Plan:
         if self.provider is not None:
             words += ["--provider", self.provider]
         if self.is_url:
-            words += ["--sessions", str(self.sessions)] if self.rate is None else ["--rate", f"{self.rate:g}"]
-        if self.turns is not None:
-            words += ["--turns", str(self.turns)]
+            rate = self.drawing.rate
+            words += ["--sessions", str(self.drawing.sessions)] if rate is None else ["--rate", f"{rate:g}"]
+        if self.drawing.turns is not None:
+            words += ["--turns", str(self.drawing.turns)]
         if self.merge_delay != MERGE_DELAY / 1000:
             words += ["--merge-delay", f"{self.merge_delay:g}s"]
         if self.calibration is not None:
@@ -105,8 +126,9 @@ def carry_out(plan: Plan) -> Outcome:
     started, clock = time.time_ns() // 1_000_000, time.monotonic()
     check_cores(plan.processes, plan.threads)
     target = None if plan.is_url else read_target(Path(plan.target))
+    drawing = plan.drawing
     with ExitStack() as stack:
-        bars = stack.enter_context(Bars()) if sys.stderr.isatty() else None
+        bars = stack.enter_context(Bars())
         worker = stack.enter_context(Worker(plan.model, threads=plan.threads, progress=bars, adapters=plan.adapters))
         auditor = Auditor(worker, plan.trust, plan.folder, plan.keep_all, calibration=plan.calibration)
         auditor.delay = round(1000 * plan.merge_delay)
@@ -114,8 +136,8 @@ def carry_out(plan: Plan) -> Outcome:
             auditor.memory = Memory(plan.state, plan.trust)
         draw: Draw | None = None
         seed: bytes | None = None
-        if target is not None and (plan.calibration is not None or plan.turns is not None):
-            seed = auditor.seed = plan.draw_seed()
+        if target is not None and (plan.calibration is not None or drawing.turns is not None):
+            seed = auditor.seed = drawing.draw_seed(plan.trust)
         if isinstance(target, Evidence):
             verdict = audit(target, worker, plan.trust, text=plan.text, calibration=plan.calibration, seed=seed)
             digest = hashlib.sha256(target.encode()).hexdigest()
@@ -124,25 +146,24 @@ def carry_out(plan: Plan) -> Outcome:
             verdicts = [audit_receipt(auditor, _client(stack, plan, target.capability), target, plan, seed)]
         else:
             client = _client(stack, plan)
-            report = bars.sessions if bars is not None else (lambda done, total: None)
             try:
                 verdicts, draw = audit_provider(
                     auditor,
                     client,
-                    plan.sessions,
-                    plan.draw_seed,
-                    plan.turns,
-                    report,
-                    rate=plan.rate,
-                    budget=plan.budget,
-                    before=None if plan.beacon is None else plan.beacon.time,
+                    drawing.sessions,
+                    partial(drawing.draw_seed, plan.trust),
+                    drawing.turns,
+                    partial(bars, "sessions"),
+                    rate=drawing.rate,
+                    budget=drawing.budget,
+                    before=None if drawing.beacon is None else drawing.beacon.time,
                     announce=_announce,
                     crew=_crew(stack, plan, worker, client),
                 )
                 seed = draw.seed
             except VerifiableError as error:  # the provider's list: unreachable, or no list
                 verdicts = [Fault.of(error).verdict()]
-    details: dict[str, Any] = {} if plan.beacon is None else {"beacon": plan.beacon.to_json()}
+    details: dict[str, Any] = {} if drawing.beacon is None else {"beacon": drawing.beacon.to_json()}
     if plan.calibration is not None:
         verdicts, decision = settle(plan.calibration, verdicts)
         if decision is not None:
@@ -174,8 +195,8 @@ def audit_receipt(auditor: Auditor, client: Client, receipt: Receipt, plan: Plan
         return Fault.of(error).verdict()
     session, size = held.head.session, held.head.size
     turns = None
-    if seed is not None and plan.turns is not None:
-        turns = draw_turns(seed, session, len(held.spans), plan.turns)
+    if seed is not None and plan.drawing.turns is not None:
+        turns = draw_turns(seed, session, len(held.spans), plan.drawing.turns)
     wanted = Fetched(session, receipt=receipt, size=size, text=text, turns=turns)
     return audit_session(auditor, client, wanted)
 

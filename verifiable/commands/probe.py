@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from verifiable.commands.groups import grouped
+from verifiable.commands.model_options import DeviceOptions, Lora, RopeOptions
+from verifiable.commands.progress import Bars
 from verifiable.errors import PolicyError
-from verifiable.llama import options
 from verifiable.llama.gguf.identity import identify
 from verifiable.llama.gguf.lora import parse_adapters
 from verifiable.llama.library import load_library
@@ -27,23 +27,17 @@ EXIT_NOT_INVARIANT: Final = 3
 _NAME_WIDTH: Final = 34
 
 
+@grouped
 def probe(
+    *,
     model: Annotated[Path, typer.Option(help="The GGUF file, or the first of its parts.", show_default=False)],
     kv_type: Annotated[str, typer.Option(help=f"Type of the KV cache: {', '.join(KV_TYPES)}.")] = "bf16",
     repack: Annotated[bool, typer.Option("--repack", help="Let llama.cpp rearrange the weights at load.")] = False,
     tiled: Annotated[bool, typer.Option("--tiled", help="Allow the tiled K-quant product.")] = False,
     threads: Annotated[int, typer.Option(min=1, max=512, help="Threads that do the work.")] = 1,
-    lora: options.Lora = None,
-    gpu_layers: options.GpuLayers = 0,
-    device: options.Device = "",
-    rope_freq_base: options.FreqBase = None,
-    rope_freq_scale: options.FreqScale = None,
-    rope_scaling: options.Scaling = None,
-    yarn_orig_ctx: options.YarnOrigCtx = None,
-    yarn_ext_factor: options.YarnExtFactor = None,
-    yarn_attn_factor: options.YarnAttnFactor = None,
-    yarn_beta_fast: options.YarnBetaFast = None,
-    yarn_beta_slow: options.YarnBetaSlow = None,
+    lora: Lora = None,
+    device: DeviceOptions,
+    rope: RopeOptions,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure, whatever was measured before, and keep nothing.")
     ] = False,
@@ -56,44 +50,26 @@ def probe(
     """
     if kv_type not in KV_TYPES:
         raise PolicyError("--kv-type", expected=", ".join(KV_TYPES), found=kv_type)
-    rope = options.rope(
-        *(rope_freq_base, rope_freq_scale, rope_scaling, yarn_orig_ctx),
-        *(yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow),
-    )
     settings = RuntimeSettings(
         type_k=kv_type,
         type_v=kv_type,
         repack=repack,
         tiled=tiled,
         n_threads=threads,
-        n_gpu_layers=gpu_layers,
-        device=device,
-        rope=rope,
+        n_gpu_layers=device.gpu_layers,
+        device=device.device,
+        rope=rope.settings(),
     )
     # The comparison needs two threads, and must end on a busy machine, too.
     load_library(tiled, passive=True)
-    errors = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    ) as bars:
+    with Bars() as bars:
         adapters = parse_adapters(lora)
-        identity = identify(model, _bar(bars, f"Hashing {model.name}"), adapters)
+        identity = identify(model, partial(bars, f"Hashing {model.name}"), adapters)
         cache = None if fresh else default_folder()
-        bar = _bar(bars, "Numerics probe")
-        settings, result = probe_and_pair(model, settings, bar, cache, identity=identity, adapters=adapters)
+        report = partial(bars, "Numerics probe")
+        settings, result = probe_and_pair(model, settings, report, cache, identity=identity, adapters=adapters)
     print(_as_json(result, identity, settings) if as_json else _as_text(result, identity, settings))
     return 0 if result.invariant else EXIT_NOT_INVARIANT
-
-
-def _bar(bars: Progress, text: str) -> Callable[[int, int], None]:
-    task = bars.add_task(text, total=None)
-    return lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def _as_json(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSettings) -> str:

@@ -1,0 +1,84 @@
+"""The command `verifiable verify`. See `verifiable.cli` for the shell around it.
+
+Exit status: 0 verified; 1 failed, with a reason code; 2 the call or a file is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verifiable.checking.fraud import MAX_BYTES
+from verifiable.checking.verdict import Verdict
+from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.files import read
+from verifiable.session.evidence import Evidence
+from verifiable.wire.cose import peek1
+from verifiable.wire.keys import PublicKey
+from verifier.campaign.plan import parse_time
+from verifier.commands import files
+from verifier.commands.options import Json, MergeDelay, Trust
+from verifier.offline import frauds
+from verifier.offline.fault import Fault
+from verifier.offline.offline import as_committed, verify_with_evidence
+from verifier.report import show
+from verifier.report import signed as signed_reports
+
+
+def verify(
+    trust: Trust,
+    receipt: Annotated[Path | None, typer.Argument(help="The receipt that came with an answer.")] = None,
+    evidence: Annotated[Path | None, typer.Option(help="Evidence of the same session.")] = None,
+    text: Annotated[Path | None, typer.Option(help="The answer exactly as it was received, in a file.")] = None,
+    fraud: Annotated[Path | None, typer.Option(help="Instead of a receipt: a file that claims to prove fraud.")] = None,
+    merge_delay: MergeDelay = "24h",
+    report: Annotated[
+        Path | None, typer.Option(help="Instead of a receipt: an audit's signed report; --trust is the auditor's key.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Check a receipt offline: who said what, and that nothing was changed since."""
+    keys = files.read_trust(trust)
+    beside = [other for other in (receipt, evidence, text) if other is not None]
+    if report is not None:
+        if beside or fraud is not None:
+            raise PolicyError("--report stands alone", expected="a report, a fraud file or a receipt", found="two")
+        return _verify_report(report, keys, as_json)
+    if fraud is not None:
+        if beside:
+            raise PolicyError("--fraud stands alone", expected="a fraud file or a receipt", found="both")
+        delay = round(1000 * parse_time(merge_delay, "--merge-delay"))
+        return _say_failure(frauds.verify(read(fraud, MAX_BYTES), keys, delay), as_json)
+    if receipt is None:
+        raise PolicyError("nothing to verify", expected="a receipt, or --fraud FILE", found="neither")
+    parsed = files.read_receipt(receipt)
+    shown = None if evidence is None else Evidence.load(evidence)
+    answer = None if text is None else as_committed(parsed, keys, files.read_text(text))
+    verdict = verify_with_evidence(parsed, shown, keys, answer)
+    if as_json:
+        print(json.dumps(verdict.to_json(), indent=2))
+    else:
+        show.say(show.verification(verdict, show.short(peek1(parsed.manifest).kid.hex())))
+    return verdict.exit_code
+
+
+def _verify_report(path: Path, trust: list[PublicKey], as_json: bool) -> int:
+    """What `--report` does. The exit status is the audit's own, where the signature holds."""
+    try:
+        checked = signed_reports.verify_report(read(path, signed_reports.MAX_BYTES), trust)
+    except (MalformedError, VerificationError) as error:
+        return _say_failure(Fault.of(error).verdict(), as_json)
+    if as_json:
+        signer = {"key": checked.signer.vkey(), "time": checked.time}
+        print(json.dumps({"signed_by": signer, "report": checked.report}, indent=2))
+    else:
+        show.say(show.signed_report(checked))
+    return checked.status.exit_code
+
+
+def _say_failure(verdict: Verdict, as_json: bool) -> int:
+    print(json.dumps(verdict.to_json(), indent=2)) if as_json else show.say(show.failure(verdict))
+    return verdict.exit_code
