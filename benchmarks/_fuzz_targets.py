@@ -62,8 +62,8 @@ class Target:
 
     def inputs(self) -> list[bytes]:
         """Seeds: those given, those of the vectors, and the corpus."""
-        found = [*self.seeds, *_from_vectors(self.operation), *corpus(self.name).values()]
-        return list(dict.fromkeys(found))
+        seeds = [*self.seeds, *_from_vectors(self.operation), *corpus(self.name).values()]
+        return list(dict.fromkeys(seeds))
 
 
 @cache
@@ -100,8 +100,8 @@ def _cbor(data: bytes) -> bytes:
 
 
 def _sign1(data: bytes) -> bytes:
-    found = cose.parse(data)
-    return encoding.encode(Tagged(18, [found.raw, found.unprotected, found.payload, found.signature]))
+    parsed = cose.parse(data)
+    return encoding.encode(Tagged(18, [parsed.raw, parsed.unprotected, parsed.payload, parsed.signature]))
 
 
 def _envelope(data: bytes) -> None:
@@ -109,9 +109,9 @@ def _envelope(data: bytes) -> None:
 
 
 def _cose_receipt(data: bytes) -> bytes:
-    found = CoseReceipt.parse(data)
-    envelope = found.envelope
-    unprotected = {396: {-1: [found.proof.encode()]}}
+    receipt = CoseReceipt.parse(data)
+    envelope = receipt.envelope
+    unprotected = {396: {-1: [receipt.proof.encode()]}}
     return encoding.encode(Tagged(18, [envelope.raw, unprotected, None, envelope.signature]))
 
 

@@ -43,7 +43,7 @@ def request(number: int, answer: int, chat: bool) -> bytes:
 
 def commitments(provider: Engine, width: int, answer: int, chat: bool) -> tuple[list[Committed], int]:
     """Ask for every condition, `width` at once. Returns what each committed to, and how many drafts were accepted."""
-    found: list[Committed] = []
+    turns: list[Committed] = []
     accepted = 0
     for group in _groups(range(len(CONDITIONS)), width):
         started = []
@@ -57,8 +57,8 @@ def commitments(provider: Engine, width: int, answer: int, chat: bool) -> tuple[
             leaves = map(parse, provider.store.leaves(bytes.fromhex(generation.session or "")))
             tokens = [leaf for leaf in leaves if isinstance(leaf, Token)]
             accepted += sum(token.source is Source.DRAFT_ACCEPTED for token in tokens)
-            found.append(tuple((each.token, each.entries.id_bytes(), each.entries.logit_bytes()) for each in tokens))
-    return found, accepted
+            turns.append(tuple((each.token, each.entries.id_bytes(), each.entries.logit_bytes()) for each in tokens))
+    return turns, accepted
 
 
 def _groups(numbers: Sequence[int], size: int) -> list[Sequence[int]]:

@@ -41,12 +41,12 @@ def converse(made: Recording, honest: HonestProvider, number: int, turns: int, s
 
 
 def record(honest: HonestProvider, count: int, turns: int, system: str) -> list[Fetched]:
-    found = []
+    sessions = []
     for number in range(count):
         made = Recording(manifest=honest.manifest, session=number.to_bytes(16, "big"))
         converse(made, honest, number, turns, system)
-        found.append(Fetched(made.session, evidence=made.evidence().encode()))
-    return found
+        sessions.append(Fetched(made.session, evidence=made.evidence().encode()))
+    return sessions
 
 
 def compare(name: str, sessions: Sequence[Fetched], sharing: Worker, alone: Worker) -> list[Figure]:

@@ -100,18 +100,18 @@ def collect(options: Options) -> tuple[list[Sample], list[Sample], list[Sample],
         own = replays(worker, runtime, conversations)
         plain = [[cut(entry) for entry in conversation] for conversation in own[0]]
         for item in honest_classes(runtime):
-            found = attempt(worker, item, conversations, own)
+            taken = attempt(worker, item, conversations, own)
             say(item.name)
-            if found is not None:
-                (held if item.name in HELD else honest).append(found)
+            if taken is not None:
+                (held if item.name in HELD else honest).append(taken)
         if options.other_build is not None:
             with other_build(options.other_build), Worker(path) as elsewhere:
                 item = Class("other-build", "another build of llama.cpp", runtime)
-                found = attempt(elsewhere, item, conversations, own)
-                held += [] if found is None else [found]
+                taken = attempt(elsewhere, item, conversations, own)
+                held += [] if taken is None else [taken]
         for item in () if options.honest else known_deviations(runtime, files):
-            found = attempt(worker, item, conversations, own)
-            cheats += [] if found is None else [found]
+            taken = attempt(worker, item, conversations, own)
+            cheats += [] if taken is None else [taken]
             say(item.name)
     return honest, held, cheats, plain, runtime
 
@@ -122,14 +122,14 @@ def attempt(worker: Worker, item: Class, conversations: Sequence[Conversation], 
         claims = claims_of(worker, item, conversations, K)
     except (EngineError, PolicyError):
         return None
-    found = sample(item, claims, own)
-    nothing = sum(float(one.claim.min(initial=1.0)) == 0.0 for one in found.conversations)
+    taken = sample(item, claims, own)
+    nothing = sum(float(one.claim.min(initial=1.0)) == 0.0 for one in taken.conversations)
     replayed = any(
         all(a.logit_bytes() == b.logit_bytes()[: 4 * K] for a, b in zip(one, other, strict=True))
         for scored in own
         for one, other in list(zip(claims, scored, strict=True))[:3]
     )
-    return None if replayed or nothing == len(found.conversations) else found
+    return None if replayed or nothing == len(taken.conversations) else taken
 
 
 def cut(entries: Entries) -> Entries:
@@ -159,24 +159,24 @@ def figures(honest: Sequence[Sample], held: Sequence[Sample], cheats: Sequence[S
     )
     names = ", ".join(known)
     note = f"calibrated on {half} conversations of {names}; tested on {half} others, both ways; {length} tokens each"
-    found = []
+    rows = []
     for name in tests:
         paths = (run(known, tests[name]), run(swapped, others[name]))
         highest = max(path.highest for path in paths) / math.log(10.0)
         what = f"honest {name}: highest e-value, log10"
-        found.append(Figure(what, highest, "", at_most=-math.log10(ALPHA), note=note))
+        rows.append(Figure(what, highest, "", at_most=-math.log10(ALPHA), note=note))
         tokens = length * (len(tests[name]) + len(others[name]))
-        found.append(Figure(f"honest {name}: tokens tested", float(tokens), "tokens"))
+        rows.append(Figure(f"honest {name}: tokens tested", float(tokens), "tokens"))
     if not cheats:
-        return found
+        return rows
     near = tests[honest[0].name]
     for item in cheats:
         scores = item.scores(length)
-        found.append(Figure(f"{item.name}: area under ROC, one conversation", auc(near, scores), ""))
-        found.append(tokens_to_detect(item.name, known, scores, length))
+        rows.append(Figure(f"{item.name}: area under ROC, one conversation", auc(near, scores), ""))
+        rows.append(tokens_to_detect(item.name, known, scores, length))
     strong = next((item for item in cheats if item.name == "Q4_0"), cheats[-1])
-    found.append(tokens_to_detect(f"{strong.name} in one of ten", known, strong.scores(length), length, 0.1, near))
-    return found
+    rows.append(tokens_to_detect(f"{strong.name} in one of ten", known, strong.scores(length), length, 0.1, near))
+    return rows
 
 
 def again(kept: Path) -> list[Figure]:

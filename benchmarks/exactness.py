@@ -107,10 +107,10 @@ def measure_matrix(answer: int, names: Sequence[str]) -> list[Figure]:
             expected, _ = commitments(provider, 1, answer, chat)
         for width, drafter in CELLS:
             with engine(width, model=model, drafter=drafter, n_ctx=N_CTX) as provider:
-                found, accepted = commitments(provider, width, answer, chat)
-            compared += len(found)
-            tokens += sum(map(len, found))
-            for condition, mine, other in zip(CONDITIONS, found, expected, strict=True):
+                committed, accepted = commitments(provider, width, answer, chat)
+            compared += len(committed)
+            tokens += sum(map(len, committed))
+            for condition, mine, other in zip(CONDITIONS, committed, expected, strict=True):
                 if mine != other:
                     differing += 1
                     print(f"  differs: {model}, {width}, {drafter}, {condition}", file=sys.stderr, flush=True)

@@ -82,9 +82,9 @@ def table(claim: Scored, own: Sequence[Scored], statistic: Statistic, k: int) ->
             mine = [on_shared(conversation[position], other, statistic, k) for other in others]
             pairs = [on_shared(one, other, statistic, k) for one, other in combinations(others, 2)]
             rows.append((mine[0], float(np.mean(np.square(mine))), float(np.mean(np.square(pairs)))))
-        found = np.array(rows)
-        raw.append(np.log(np.sqrt(np.mean(found[:, 0] ** 2))))
-        ratio.append(0.5 * np.log(found[:, 1].mean() / found[:, 2].mean()))
+        columns = np.array(rows)
+        raw.append(np.log(np.sqrt(np.mean(columns[:, 0] ** 2))))
+        ratio.append(0.5 * np.log(columns[:, 1].mean() / columns[:, 2].mean()))
     return np.array(raw), np.array(ratio)
 
 
@@ -101,18 +101,18 @@ def apart(honest: Reals, cheating: Reals) -> float:
 
 
 def figures(honest: Scored, cheats: dict[str, Scored], own: Sequence[Scored]) -> list[Figure]:
-    found = []
+    rows = []
     for name, statistic in STATISTICS.items():
         base = table(honest, own, statistic, 40)
         for cheat, claims in cheats.items():
             values = table(claims, own, statistic, 40)
             for kind, a, b in zip(("raw", "ratio"), base, values, strict=True):
-                found.append(Figure(f"{name}, {kind}: {cheat}", apart(a, b), "spreads"))
+                rows.append(Figure(f"{name}, {kind}: {cheat}", apart(a, b), "spreads"))
     for k in (4, 8, 16, 64):
         near = table(honest, own, rms, k)[1]
         for cheat, claims in cheats.items():
-            found.append(Figure(f"rms, ratio, k = {k}: {cheat}", apart(near, table(claims, own, rms, k)[1]), "spreads"))
-    return found
+            rows.append(Figure(f"rms, ratio, k = {k}: {cheat}", apart(near, table(claims, own, rms, k)[1]), "spreads"))
+    return rows
 
 
 def measure(conversations: int, tokens: int) -> list[Figure]:

@@ -95,8 +95,8 @@ def ours(seed: int) -> list[float]:
 def theirs(python: Path, seed: int) -> list[float]:
     command = [str(python), "-c", THEIRS, str(LEAVES), str(FEW), str(PROOFS), str(seed)]
     done = subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
-    found: list[float] = json.loads(done.stdout)
-    return found
+    seconds: list[float] = json.loads(done.stdout)
+    return seconds
 
 
 def measure() -> Sequence[Figure]:

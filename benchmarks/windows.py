@@ -37,11 +37,11 @@ def at(conversation: Distances, start: int) -> Score:
 
 
 def drawn(conversations: Sequence[Distances], seed: bytes) -> list[Score]:
-    found = []
+    scores = []
     for number, conversation in enumerate(conversations):
         lot = window_lot(seed, number.to_bytes(16, "big"))
-        found.append(score(replace(conversation, lot=lot).window(LENGTH)))
-    return found
+        scores.append(score(replace(conversation, lot=lot).window(LENGTH)))
+    return scores
 
 
 def first(conversations: Sequence[Distances]) -> list[Score]:
@@ -67,15 +67,15 @@ def measure() -> Sequence[Figure]:
     cheat = measured(spliced, own)
     note = f"{len(conversations)} conversations of {TOKENS} tokens, windows of {LENGTH}"
     figures = [Figure("conversations", len(conversations), "", note=note)]
-    for name, found in honest.items():
-        means = {start: float(np.mean([at(each, start).mean for each in found])) for start in STARTS}
-        spread = float(np.std([at(each, 0).mean for each in found], ddof=1))
+    for name, claims in honest.items():
+        means = {start: float(np.mean([at(each, start).mean for each in claims])) for start in STARTS}
+        spread = float(np.std([at(each, 0).mean for each in claims], ddof=1))
         figures += [Figure(f"honest {name}: mean log ratio from token {start} on", means[start], "") for start in means]
         figures.append(Figure(f"honest {name}: spread between conversations at token 0", spread, ""))
         shift = max(means.values()) - min(means.values())
         figures.append(Figure(f"honest {name}: largest shift between starts", shift, "", at_most=MARGIN))
     half = len(conversations) // 2
-    classes = {name: drawn(found[:half], b"calibration") for name, found in honest.items()}
+    classes = {name: drawn(claims[:half], b"calibration") for name, claims in honest.items()}
     for name, scores in (
         ("a drawn window", drawn(cheat[half:], b"audit")),
         ("always the first tokens", first(cheat[half:])),
