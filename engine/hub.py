@@ -1,10 +1,13 @@
 """GGUF files from a model hub by name, their bytes compared with the hashes that the hub publishes for them.
 
 What a hub has is asked through the `huggingface-hub` package (the extra `hub`); `HF_ENDPOINT` or *endpoint* names
-another server of the kind. The bytes are fetched here, because a download must go on where it was interrupted, and
-because no file may have its name before its hash was compared. Of a split model, asked for by its first part, all parts
-are fetched, side by side; a part that the hub lacks is noticed before the first byte.
+another server of the kind. Of a split model, asked for by its first part, all parts are fetched; a part that the hub
+lacks is noticed before the first byte.
 """
+
+# The bytes are fetched here and not by that package, whose hf_hub_download compares sizes but no hash before a file has
+# its name, forgets what it has when its process ends, and writes whatever a server sends; http_get below it loses up to
+# ten megabytes with each broken connection.
 
 from __future__ import annotations
 
@@ -125,31 +128,36 @@ def published(repository: str, names: Sequence[str], revision: str, endpoint: st
     except ModuleNotFoundError as error:
         raise EngineError("huggingface-hub is not installed", hint="Install the extra [hub].") from error
     hub: Any = huggingface_hub
-    found: list[Published] = []
+    listed: list[Published] = []
     missing: list[str] = []
     commit = revision
-    with _unreachable():
-        for name in names:
-            try:
-                url = hub.hf_hub_url(repository, name, revision=commit, endpoint=endpoint)
-                meta = hub.get_hf_file_metadata(url, endpoint=endpoint)
-            except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-                raise PolicyError("the hub has no such repository", found=f"{repository} at {revision}") from error
-            except errors.EntryNotFoundError:
-                missing.append(name)
-                continue
-            commit = meta.commit_hash or commit
-            digest = str(meta.etag or "")
-            if not _SHA256.fullmatch(digest) or meta.size is None:
-                raise PolicyError("the hub publishes no SHA-256 for the file", found=f"{repository}/{name}")
-            found.append(Published(name, digest, int(meta.size), str(url)))
+    for name in names:
+        try:
+            url = hub.hf_hub_url(repository, name, revision=commit, endpoint=endpoint)
+            meta = hub.get_hf_file_metadata(url, endpoint=endpoint)
+        except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+            raise PolicyError("the hub has no such repository", found=f"{repository} at {revision}") from error
+        except errors.EntryNotFoundError:
+            missing.append(name)
+            continue
+        except Exception as error:
+            if not _is_connection(error):
+                raise
+            raise EngineError(
+                "the hub can't be reached", found=str(error)[:200], hint="Is HF_ENDPOINT right?"
+            ) from error
+        commit = meta.commit_hash or commit
+        digest = str(meta.etag or "")
+        if not _SHA256.fullmatch(digest) or meta.size is None:
+            raise PolicyError("the hub publishes no SHA-256 for the file", found=f"{repository}/{name}")
+        listed.append(Published(name, digest, int(meta.size), str(url)))
     if missing:
         raise PolicyError(
-            f"the hub lacks {len(missing)} of the {len(names)} parts" if found else "the hub has no such file",
+            f"the hub lacks {len(missing)} of the {len(names)} parts" if listed else "the hub has no such file",
             found=f"no {', '.join(missing[:_SHOWN])} in {repository} at {revision}",
             hint=_contents(hub, repository, revision, endpoint),
         )
-    return found
+    return listed
 
 
 def _contents(hub: Any, repository: str, revision: str, endpoint: str | None) -> str:
@@ -201,16 +209,16 @@ def _download(path: Path, wanted: Published, report: Callable[[int], None]) -> N
             _check_room(scratch, wanted.size - file.tell())
             file.seek(0)
             digest = _digest(file, report)
-            found = _complete(file, digest, wanted, report)
+            sha256 = _complete(file, digest, wanted, report)
             file.flush()
             os.fsync(file.fileno())
-        if found != wanted.sha256:
+        if sha256 != wanted.sha256:
             scratch.unlink(missing_ok=True)
             raise VerificationError(
                 "the file is not the one that the hub publishes",
                 code="model-differs",
                 expected=f"sha256 {wanted.sha256}",
-                found=f"sha256 {found}",
+                found=f"sha256 {sha256}",
                 hint=f"{wanted.name} was not kept. Fetch it again; if it differs again, tell the hub.",
             )
         files.rename(scratch, path)
@@ -223,7 +231,7 @@ def _complete(file: IO[bytes], digest: Any, wanted: Published, report: Callable[
     fruitless = 0
     while (at := file.tell()) < wanted.size:
         try:
-            with _unreachable(wanted, file), _ask(wanted, at) as answer:
+            with _ask(wanted, at) as answer:
                 if answer.status_code == 200 and at:  # the server sends all of it, wanted or not
                     file.seek(0)
                     file.truncate()
@@ -234,13 +242,22 @@ def _complete(file: IO[bytes], digest: Any, wanted: Published, report: Callable[
                     report(file.tell())
                     if file.tell() > wanted.size:
                         return str(digest.hexdigest())  # not the file's, whatever comes
-            if file.tell() <= at:
-                raise EngineError("the hub sent nothing", expected=f"{wanted.size - at:,} bytes", found="none")
-        except EngineError:
-            fruitless = fruitless + 1 if file.tell() <= at else 0
-            if fruitless >= _ATTEMPTS:
+            trouble = EngineError("the hub sent nothing", expected=f"{wanted.size - at:,} bytes", found="none")
+        except EngineError as error:
+            trouble = error
+        except Exception as error:
+            if not _is_connection(error):
                 raise
-            time.sleep(PAUSE * fruitless)
+            trouble = EngineError(
+                f"the connection to the hub broke off in {wanted.name}",
+                expected=f"{wanted.size:,} bytes",
+                found=f"{file.tell():,} bytes: {str(error)[:120]}",
+                hint="Give the same command again: it goes on from there.",
+            )
+        fruitless = fruitless + 1 if file.tell() <= at else 0
+        if fruitless >= _ATTEMPTS:
+            raise trouble
+        time.sleep(PAUSE * fruitless)
     return str(digest.hexdigest())
 
 
@@ -263,30 +280,11 @@ def _ask(wanted: Published, at: int) -> Iterator[Any]:
         yield answer
 
 
-@contextmanager
-def _unreachable(wanted: Published | None = None, file: IO[bytes] | None = None) -> Iterator[None]:
-    """Say in our words that the connection failed."""
-    try:
-        yield
-    except (EngineError, PolicyError):
-        raise
-    except Exception as error:
-        # The package has changed its HTTP client twice; each has exceptions of its own for a broken connection.
-        origin = type(error).__module__.partition(".")[0]
-        if not isinstance(error, OSError) and origin not in ("httpx", "httpx2", "requests", "huggingface_hub"):
-            raise
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG):
-            raise
-        if wanted is None or file is None:
-            raise EngineError(
-                "the hub can't be reached", found=str(error)[:200], hint="Is HF_ENDPOINT right?"
-            ) from error
-        raise EngineError(
-            f"the connection to the hub broke off in {wanted.name}",
-            expected=f"{wanted.size:,} bytes",
-            found=f"{file.tell():,} bytes: {str(error)[:120]}",
-            hint="Give the same command again: it goes on from there.",
-        ) from error
+def _is_connection(error: Exception) -> bool:
+    """Whether the connection failed, in the words of whichever HTTP client the package has: it changed it twice."""
+    if isinstance(error, OSError):
+        return error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)
+    return type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "requests", "huggingface_hub")
 
 
 def _lock(file: IO[bytes], scratch: Path) -> None:

@@ -254,7 +254,7 @@ def test_a_download_goes_on_after_the_hub_was_away(shelf: Shelf, tmp_path: Path)
 FETCH = """
 import sys
 from pathlib import Path
-from verifiable.llama import hub
+from engine import hub
 hub.fetch("acme/tiny", "tiny.gguf", endpoint=sys.argv[1], cache=Path(sys.argv[2]))
 """
 
