@@ -101,11 +101,14 @@ def test_a_fork_is_noticed_and_shown(provider: SyntheticProvider, tmp_path: Path
         Monitor(fetch(other), key, tmp_path / "state").look()
     other.close()
     evidence = caught.value.evidence.read_bytes()
-    assert ("Proven" if extra == 3 else "gave no proof") in check_fork(evidence, key)
+    shown = check_fork(evidence, [key])
+    assert shown.code == "log-forked"
+    assert ("two roots" if extra == 3 else "gave no proof") in shown.what
+    assert ("Proven" if extra == 3 else "refute") in str(shown.hint)
     notes = [note.encode() for note in json.loads(evidence)["checkpoints"]]
     assert [open_checkpoint(note, key).checkpoint.size for note in notes] == [8, 5 + extra]
     with pytest.raises(VerificationError):
-        check_fork(evidence, PrivateKey.generate(key.name, bytes(32)).public)
+        check_fork(evidence, [PrivateKey.generate(key.name, bytes(32)).public])
     assert monitor.look().new.size == 8  # what was remembered is still the honest one
 
 
@@ -115,9 +118,10 @@ def test_honest_checkpoints_are_no_fork_evidence(provider: SyntheticProvider) ->
     first = log.published.note
     grow(provider, 3)
     proof = [value.hex() for value in consistency_path(log.tree.node, 5, 8)]
-    content = {"checkpoints": [first.decode(), log.published.note.decode()], "proof": proof}
+    key = provider.keys.log.public
+    content = {"log": key.vkey(), "checkpoints": [first.decode(), log.published.note.decode()], "proof": proof}
     with pytest.raises(VerificationError, match="extends"):
-        check_fork(json.dumps(content).encode(), provider.keys.log.public)
+        check_fork(json.dumps(content).encode(), [key])
 
 
 def test_an_older_checkpoint_of_the_same_log_is_stale_and_not_remembered(

@@ -15,7 +15,7 @@ import pytest
 
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.session.challenge import draw_sessions
-from verifier.campaign.beacon import DEFAULT, QUICKNET, FileBeacon, Round, check_round
+from verifier.campaign.beacon import DEFAULT, QUICKNET, FileBeacon, Round
 from verifier.campaign.plan import Clocked, caught, parse_time, plan, sessions_for
 
 QUICK: dict[str, Any] = {
@@ -124,21 +124,15 @@ def test_a_round_is_read_strictly():
     assert caught_error.value.code == "bad-signature"
 
 
-def test_a_round_that_could_have_been_known_is_no_challenge(tmp_path: Path):
-    found = parse(QUICK)
-    due = QUICKNET.time_of(1000)
-    check_round(found, QUICKNET, due - 1)
-    for published in (due, due + 1):
-        with pytest.raises(VerificationError) as error:
-            check_round(found, QUICKNET, published)
-        assert error.value.code == "time-reversed"
-    assert QUICKNET.first_after(due) == 1001
-    assert QUICKNET.first_after(due - 1) == 1000
-    assert QUICKNET.first_after(0) == 1
+def test_a_round_has_the_time_of_its_number(tmp_path: Path):
+    """What was signed at that time or later is not drawn by it: `before` of `audit_provider`."""
+    assert QUICKNET.time_of(1) == 1000 * QUICKNET.genesis
+    assert QUICKNET.time_of(1000) == 1000 * (QUICKNET.genesis + 999 * QUICKNET.period)
     path = tmp_path / "round.json"
     path.write_text(json.dumps(QUICK))
     beacon = FileBeacon(path, QUICKNET)
-    assert beacon.after(due - 1) == found
+    assert beacon.round == parse(QUICK)
+    assert beacon.time == QUICKNET.time_of(1000)
     assert beacon.to_json()["signature_checked"] is False
 
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from verifiable import files
 from verifiable.errors import MalformedError, VerificationError
@@ -24,14 +24,6 @@ _TAG = b"verifiable-inference/v1/challenge/beacon\n"
 
 VerifyRound = Callable[["Round", "Chain"], None]
 """Raises VerificationError unless the round's signature is the network's."""
-
-
-class Beacon(Protocol):
-    """Where rounds of public randomness come from."""
-
-    def after(self, time: int) -> Round:
-        """The first round that the beacon made after `time` (ms since 1970). Raises a VerifiableError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +40,6 @@ class Chain:
     def time_of(self, number: int) -> int:
         """When round `number` was due, in ms since 1970."""
         return 1000 * (self.genesis + (number - 1) * self.period)
-
-    def first_after(self, time: int) -> int:
-        """The number of the first round that is due after `time` (ms since 1970)."""
-        return max(1, (time // 1000 - self.genesis) // self.period + 2)
 
 
 QUICKNET = Chain(
@@ -142,12 +130,8 @@ class FileBeacon:
 
     @property
     def time(self) -> int:
-        """When the round was due, in ms since 1970."""
+        """When the round was due, in ms since 1970. What a provider signed later, it may have chosen knowing it."""
         return self.chain.time_of(self.round.number)
-
-    def after(self, time: int) -> Round:
-        check_round(self.round, self.chain, time)
-        return self.round
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -158,22 +142,6 @@ class FileBeacon:
             "signature": self.round.signature.hex(),
             "signature_checked": self.verified,
         }
-
-
-def check_round(found: Round, chain: Chain, published: int, verify: VerifyRound | None = None) -> None:
-    """Raise VerificationError unless the round came after `published` (ms since 1970), and is true by `verify`.
-
-    A round that was due before the provider published could have been known to it when it chose what to publish.
-    """
-    if chain.time_of(found.number) <= published:
-        raise VerificationError(
-            "the beacon's round is older than what it is to challenge",
-            code="time-reversed",
-            expected=f"round {chain.first_after(published)} or later",
-            found=f"round {found.number}",
-        )
-    if verify is not None:
-        verify(found, chain)
 
 
 def _hex(value: dict[str, Any], name: str, lengths: tuple[int, ...]) -> bytes:

@@ -68,27 +68,25 @@ class Client:
 
     def sessions(self, most: int) -> list[Listed]:
         """The newest sessions, at most `most`. Raises MalformedError where the list is not well formed."""
-        found: list[Listed] = []
-        seen: set[bytes] = set()
+        sessions: dict[bytes, Listed] = {}
         before: str | None = None
         for _ in range(MAX_PAGES):
             query = {"limit": str(min(PAGE, most))} | ({} if before is None else {"before": before})
             page = _object(self._get("/v1/sessions", MAX_LISTING, query))
             for entry in _list(page.get("sessions"), "sessions"):
                 listed = _listed(entry)
-                if listed.session in seen:
+                if listed.session in sessions:
                     raise MalformedError("list of sessions", expected="each session once", found=listed.session)
-                seen.add(listed.session)
-                found.append(listed)
-                if len(found) >= most:
-                    return found
+                sessions[listed.session] = listed
+                if len(sessions) >= most:
+                    return list(sessions.values())
             following = page.get("next")
             if following is None:
-                return found
+                break
             if not isinstance(following, str) or len(following) > 256 or following == before:
                 raise MalformedError("list of sessions: next", expected="a new cursor or null", found=str(following))
             before = following
-        return found
+        return list(sessions.values())
 
     def receipt(self, session: bytes, size: int | None = None) -> bytes:
         """The receipt of a session, under the head of `size` leaves or the newest."""

@@ -45,18 +45,18 @@ class ParquetResults:
         folder.mkdir(parents=True, exist_ok=True)
 
     def done(self) -> set[str]:
-        found: set[str] = set()
+        sessions: set[str] = set()
         for path in self._parts():
-            found.update(self._read(path, ["session"])["session"])
-        return found
+            sessions.update(self._read(path, ["session"])["session"])
+        return sessions
 
     def rows(self) -> list[dict[str, Any]]:
         """Every row, in the order in which they were written."""
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for path in self._parts():
             columns = self._read(path, list(_COLUMNS))
-            found += [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        return found
+            rows += [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        return rows
 
     def add(self, rows: Sequence[Done]) -> None:
         schema = self._arrow.schema([(name, getattr(self._arrow, kind)()) for name, kind in _COLUMNS.items()])
@@ -75,9 +75,9 @@ class ParquetResults:
 
     def _read(self, path: Path, columns: list[str]) -> dict[str, list[Any]]:
         try:
-            found: dict[str, list[Any]] = self._parquet.read_table(path, columns=columns).to_pydict()
+            columns_read: dict[str, list[Any]] = self._parquet.read_table(path, columns=columns).to_pydict()
         except (OSError, ValueError, KeyError) as error:
             raise MalformedError(
                 f"results {path}", expected="a Parquet file that a fleet wrote", found=str(error)[:200]
             ) from None
-        return found
+        return columns_read

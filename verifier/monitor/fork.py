@@ -9,6 +9,7 @@ from verifiable.errors import MalformedError, VerificationError
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.merkle import verify_consistency
 from verifiable.wire.keys import PublicKey
+from verifier.offline.fault import Fault
 
 
 def fork_file(what: str, log: PublicKey, notes: Sequence[bytes], proof: Sequence[bytes]) -> bytes:
@@ -22,8 +23,8 @@ def fork_file(what: str, log: PublicKey, notes: Sequence[bytes], proof: Sequence
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def check_fork(data: bytes, log: PublicKey) -> str:
-    """What a fork file shows to somebody who trusts nobody but the log's key; returns it in a sentence.
+def check_fork(data: bytes, trust: Sequence[PublicKey]) -> Fault:
+    """What a fork file shows to somebody who trusts nobody but the log's key.
 
     Two roots for one size prove a fork by themselves. Two sizes prove that the log signed both; that the second does
     not extend the first is then up to the log to refute, by a consistency proof.
@@ -33,20 +34,32 @@ def check_fork(data: bytes, log: PublicKey) -> str:
     """
     try:
         content = json.loads(data)
+        log = next((key for key in trust if key.vkey() == content["log"]), None)
+        if log is None:
+            raise VerificationError("the log's key is not trusted", code="untrusted-key", found=content["log"])
         first, second = (open_checkpoint(note.encode(), log).checkpoint for note in content["checkpoints"])
         proof = [bytes.fromhex(value) for value in content["proof"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MalformedError("fork evidence", expected="two checkpoints and a proof", found=str(error)) from error
     if first.size == second.size:
         if first.root == second.root:
             raise VerificationError("the two checkpoints agree", code="no-conflict")
-        return f"Proven: {log.name} signed two roots for size {first.size}."
+        return Fault(
+            "log-forked",
+            f"{log.name} signed two roots for size {first.size}",
+            expected=first.root.hex(),
+            found=second.root.hex(),
+            hint="Proven by what the log itself signed.",
+        )
     small, large = sorted((first, second), key=lambda head: head.size)
     try:
         verify_consistency(small.size, large.size, proof, small.root, large.root)
     except VerificationError:
-        return (
-            f"{log.name} signed sizes {small.size} and {large.size}, and gave no proof that the one extends the other. "
-            "It can refute this with a consistency proof; nobody else can."
+        return Fault(
+            "log-forked",
+            f"{log.name} signed sizes {small.size} and {large.size}, and gave no proof that the one extends the other",
+            expected="a consistency proof",
+            found=f"{len(proof)} hashes that are none" if proof else "none",
+            hint="It can refute this with a consistency proof; nobody else can.",
         )
     raise VerificationError("the larger checkpoint extends the smaller one", code="no-conflict")

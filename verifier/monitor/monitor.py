@@ -116,11 +116,7 @@ class Monitor:
         self._quorum = quorum
         self._entries = entries
         self._manifest = manifest
-
-    @property
-    def memory(self) -> Path:
-        """The file with the newest checkpoint seen."""
-        return self._folder / "checkpoint"
+        self._newest = folder / "checkpoint"
 
     def look(self) -> Step:
         """Fetch the log's checkpoint, check it against the one remembered, and remember it.
@@ -172,9 +168,9 @@ class Monitor:
 
     @staticmethod
     def _whole(head: Checkpoint, read: Callable[[Tile], bytes]) -> None:
-        found = root_from_tiles(head.size, read)
-        if found != head.root:
-            raise VerificationError("the log's tiles", code="bad-consistency-proof", expected=head.root, found=found)
+        root = root_from_tiles(head.size, read)
+        if root != head.root:
+            raise VerificationError("the log's tiles", code="bad-consistency-proof", expected=head.root, found=root)
 
     def _tiles(self) -> Callable[[Tile], bytes]:
         kept: dict[Tile, bytes] = {}
@@ -242,14 +238,14 @@ class Monitor:
 
     def _remembered(self) -> bytes | None:
         try:
-            return self.memory.read_bytes()
+            return self._newest.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise PolicyError(f"the memory {self.memory} can't be read", found=str(error)) from error
+            raise PolicyError(f"the memory {self._newest} can't be read", found=str(error)) from error
 
     def _remember(self, note: bytes) -> None:
-        _write(self.memory, note)
+        _write(self._newest, note)
 
     def _fork(
         self,
