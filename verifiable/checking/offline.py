@@ -27,7 +27,7 @@ def verify(receipt: Receipt | bytes, *, trust: Sequence[PublicKey], text: str | 
         PolicyError: no key to trust.
     """
     if not trust:
-        raise PolicyError("no key to trust", hint="Get the provider's public key by a way that you trust.")
+        raise PolicyError("no key to trust", hint="Get the provider's public key over a channel that you trust.")
     try:
         parsed = Receipt.parse(receipt) if isinstance(receipt, bytes) else receipt
         session = check_receipt(parsed, trust, text)

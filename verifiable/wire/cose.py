@@ -134,7 +134,7 @@ def select(kid: bytes, trusted: Iterable[PublicKey]) -> PublicKey:
         code="untrusted-key",
         expected="the thumbprint of a trusted key",
         found=kid,
-        hint="Get the signer's key by a way that you trust; never take it from the object itself.",
+        hint="Get the signer's key over a channel that you trust; never take it from the object itself.",
     )
 
 

@@ -68,7 +68,7 @@ def audit(
         ModuleNotFoundError: the extra `llama` is not installed.
     """
     if not trust:
-        raise PolicyError("no key to trust", hint="Get the provider's public key by a way that you trust.")
+        raise PolicyError("no key to trust", hint="Get the provider's public key over a channel that you trust.")
     with ExitStack() as stack:
         if isinstance(model, (str, PathLike)):
             model = stack.enter_context(Worker(model, threads=threads, progress=progress, adapters=adapters))
