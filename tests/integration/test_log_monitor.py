@@ -88,7 +88,9 @@ def test_a_monitor_follows_a_log_across_its_own_restarts(provider: SyntheticProv
 
 
 @pytest.mark.parametrize("extra", [1, 3, 4], ids=["shorter", "same size", "longer"])
-def test_a_fork_is_noticed_and_shown(provider: SyntheticProvider, tmp_path: Path, extra: int) -> None:
+def test_a_fork_is_noticed_and_shown(
+    provider: SyntheticProvider, tmp_path: Path, extra: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The same keys over an old copy of everything: the fork that a dishonest provider would make."""
     shutil.copytree(provider.keys.folder.parent, tmp_path / "fork")
     grow(provider, 3)
@@ -105,6 +107,8 @@ def test_a_fork_is_noticed_and_shown(provider: SyntheticProvider, tmp_path: Path
     assert shown.code == "log-forked"
     assert ("two roots" if extra == 3 else "gave no proof") in shown.what
     assert ("Proven" if extra == 3 else "refute") in str(shown.hint)
+    assert command(["verify", "--fork", str(caught.value.evidence), "--trust", key.vkey(), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["code"] == "log-forked"
     notes = [note.encode() for note in json.loads(evidence)["checkpoints"]]
     assert [open_checkpoint(note, key).checkpoint.size for note in notes] == [8, 5 + extra]
     with pytest.raises(VerificationError):

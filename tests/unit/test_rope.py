@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from verifiable.commands.model_options import RopeOptions
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.llama import options
 from verifiable.llama.settings import KV_TYPES, RuntimeSettings, as_dict, from_dict
 from verifiable.manifest.rope import MODELS_OWN, SCALINGS, Rope
 from verifiable.wire import encoding
@@ -90,8 +90,8 @@ def test_a_key_that_says_nothing_is_malformed(key: int, value: encoding.Value) -
 
 
 def test_options_that_were_not_given_are_left_to_the_model() -> None:
-    assert options.rope(None, None, None, None, None, None, None, None) == MODELS_OWN
-    assert options.rope(1e6, 0.5, "yarn", 2048, 1.0, 0.5, 16.0, 2.0) == Rope(
+    assert RopeOptions().settings() == MODELS_OWN
+    assert RopeOptions(1e6, 0.5, "yarn", 2048, 1.0, 0.5, 16.0, 2.0).settings() == Rope(
         1e6, 0.5, "yarn", 1.0, 0.5, 16.0, 2.0, 2048
     )
 

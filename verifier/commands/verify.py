@@ -21,6 +21,7 @@ from verifiable.wire.keys import PublicKey
 from verifier.campaign.plan import parse_time
 from verifier.commands import files
 from verifier.commands.options import Json, MergeDelay, Trust
+from verifier.monitor.fork import MAX_FORK, check_fork
 from verifier.offline import frauds
 from verifier.offline.fault import Fault
 from verifier.offline.offline import as_committed, verify_with_evidence
@@ -35,6 +36,9 @@ def verify(
     text: Annotated[Path | None, typer.Option(help="The answer exactly as it was received, in a file.")] = None,
     fraud: Annotated[Path | None, typer.Option(help="Instead of a receipt: a file that claims to prove fraud.")] = None,
     merge_delay: MergeDelay = "24h",
+    fork: Annotated[
+        Path | None, typer.Option(help="Instead of a receipt: a monitor's file on a fork; --trust is the log's key.")
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Instead of a receipt: an audit's signed report; --trust is the auditor's key.")
     ] = None,
@@ -44,9 +48,13 @@ def verify(
     keys = files.read_trust(trust)
     beside = [other for other in (receipt, evidence, text) if other is not None]
     if report is not None:
-        if beside or fraud is not None:
+        if beside or fraud is not None or fork is not None:
             raise PolicyError("--report stands alone", expected="a report, a fraud file or a receipt", found="two")
         return _verify_report(report, keys, as_json)
+    if fork is not None:
+        if beside or fraud is not None:
+            raise PolicyError("--fork stands alone", expected="a fork file, a fraud file or a receipt", found="two")
+        return _verify_fork(fork, keys, as_json)
     if fraud is not None:
         if beside:
             raise PolicyError("--fraud stands alone", expected="a fraud file or a receipt", found="both")
@@ -77,6 +85,14 @@ def _verify_report(path: Path, trust: list[PublicKey], as_json: bool) -> int:
     else:
         show.say(show.signed_report(checked))
     return checked.status.exit_code
+
+
+def _verify_fork(path: Path, trust: list[PublicKey], as_json: bool) -> int:
+    try:
+        fault = check_fork(read(path, MAX_FORK), trust)
+    except (MalformedError, VerificationError) as error:
+        fault = Fault.of(error)
+    return _say_failure(fault.verdict(), as_json)
 
 
 def _say_failure(verdict: Verdict, as_json: bool) -> int:

@@ -11,6 +11,9 @@ from verifiable.tlog.merkle import verify_consistency
 from verifiable.wire.keys import PublicKey
 from verifier.offline.fault import Fault
 
+MAX_FORK = 1 << 22
+"""Bytes of a file: two notes of at most a megabyte each, and a proof."""
+
 
 def fork_file(what: str, log: PublicKey, notes: Sequence[bytes], proof: Sequence[bytes]) -> bytes:
     """The file: what is wrong, the log's key, both signed checkpoints, and the consistency proof that the log gave."""
