@@ -177,19 +177,19 @@ class _Log:
 
     def _read(self, where: str, note: bytes, size: int, at: int | None = None) -> Checkpoint | None:
         try:
-            found = open_checkpoint(note, self._key).checkpoint
+            checkpoint = open_checkpoint(note, self._key).checkpoint
         except VerifiableError as error:
             self._report.damaged(where, error)
             return None
-        if at is not None and found.size != at:
-            self._report.damaged(where, f"it is one of size {found.size}")
-        elif found.size > size:
+        if at is not None and checkpoint.size != at:
+            self._report.damaged(where, f"it is one of size {checkpoint.size}")
+        elif checkpoint.size > size:
             self._report.damaged(
-                where, f"it says {found.size} entries, the store has {size}: an old backup, or entries were lost"
+                where, f"it says {checkpoint.size} entries, the store has {size}: an old backup, or entries were lost"
             )
         else:
-            self._roots.setdefault(found.size, []).append((where, found))
-        return found
+            self._roots.setdefault(checkpoint.size, []).append((where, checkpoint))
+        return checkpoint
 
     def _compare_roots(self, frontier: Frontier) -> None:
         for where, checkpoint in self._roots.get(frontier.size, ()):
@@ -201,17 +201,17 @@ class _Log:
 
     def _compare_tile(self, level: int, index: int, expected: bytes) -> None:
         where = f"{Tile(level, index).path()}"
-        found = self._store.tile(level, index)
-        if found is None:
+        stored = self._store.tile(level, index)
+        if stored is None:
             self._report.damaged(where, "it is missing")
-        elif len(found) != len(expected):
-            self._report.damaged(where, f"it has {len(found)} bytes, the entries give {len(expected)}")
-        elif found != expected:
-            place = next(at for at in range(len(found)) if found[at] != expected[at]) // HASH_SIZE
+        elif len(stored) != len(expected):
+            self._report.damaged(where, f"it has {len(stored)} bytes, the entries give {len(expected)}")
+        elif stored != expected:
+            place = next(at for at in range(len(stored)) if stored[at] != expected[at]) // HASH_SIZE
             at = place * HASH_SIZE
             below = f"entry {index * WIDTH + place}" if level == 0 else f"tile {level - 1}/{index * WIDTH + place}"
             self._report.damaged(
                 where,
-                f"hash {place} is {found[at : at + HASH_SIZE].hex()}, the stored bytes of {below} give "
+                f"hash {place} is {stored[at : at + HASH_SIZE].hex()}, the stored bytes of {below} give "
                 f"{expected[at : at + HASH_SIZE].hex()}: one of the two was changed",
             )

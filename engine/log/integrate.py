@@ -7,7 +7,7 @@ from collections.abc import Callable
 from engine.log.errors import DamagedLogError
 from engine.log.frontier import Frontier, grown
 from engine.log.tree import LogTree, read_hashes
-from engine.store import HeadRow, LogStore, LogTransaction
+from engine.store import FSCK, HeadRow, LogStore, LogTransaction
 from verifiable.tlog.merkle import leaf_hash
 from verifiable.tlog.tiles import MAX_ENTRY
 
@@ -48,6 +48,6 @@ def _extended(transaction: LogTransaction, level: int, index: int, hashes: list[
             f"a tile of the log has another width than the log's size says: level {level}, tile {index}",
             expected=f"{first} hashes",
             found=len(old),
-            hint="`verifiable log fsck` lists everything that is damaged.",
+            hint=FSCK,
         )
     return b"".join([*old, *(value for _, value in hashes)])

@@ -177,15 +177,15 @@ class ProviderLog:
         published = self._published
         if size is None or size == published.size:
             return published.size, published.root, published.note
-        found = self._store.checkpoint(size) if size < published.size else None
-        if found is None:
+        remembered = self._store.checkpoint(size) if size < published.size else None
+        if remembered is None:
             raise PolicyError(
                 "no checkpoint of that size was published",
                 found=size,
                 hint="Leave the size out for the newest.",
                 parameter="size",
             )
-        return found[0], open_checkpoint(found[1], self.key.public).checkpoint.root, found[1]
+        return remembered[0], open_checkpoint(remembered[1], self.key.public).checkpoint.root, remembered[1]
 
     def _open(self, unused: Path) -> PublishedCheckpoint:
         note = self._place.read()

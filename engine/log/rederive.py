@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 
 from engine.log.errors import DamagedLogError
 from engine.log.tree import LogTree
-from engine.store import LogStore
+from engine.store import FSCK, LogStore
 from verifiable.tlog.merkle import HASH_SIZE, leaf_hash
 from verifiable.tlog.tiles import ENTRIES, HEIGHT, WIDTH, Tile
 
-_FSCK = "`verifiable log fsck` lists everything that is damaged. Nothing is signed until the store is repaired."
+_REPAIR = f"{FSCK} Nothing is signed until the store is repaired."
 
 
 def rederive(store: LogStore, old_size: int, old_root: bytes, size: int, tree: LogTree | None = None) -> bytes:
@@ -32,7 +32,7 @@ def rederive(store: LogStore, old_size: int, old_root: bytes, size: int, tree: L
             f"the log's stored tiles do not give the root that was published for size {old_size}",
             expected=old_root.hex(),
             found=tree.root(old_size).hex(),
-            hint=_FSCK,
+            hint=_REPAIR,
         )
     level, first, derived = 0, old_size, _leaves(store, old_size, size)
     while size >> (HEIGHT * level):
@@ -56,7 +56,7 @@ def _leaves(store: LogStore, first: int, end: int) -> Iterator[bytes]:
         entries = store.entries(first, count)
         if len(entries) != count:
             raise DamagedLogError(
-                f"entry {first + len(entries)} of the log is missing", expected=f"{end} entries", hint=_FSCK
+                f"entry {first + len(entries)} of the log is missing", expected=f"{end} entries", hint=_REPAIR
             )
         yield b"".join([leaf_hash(entry) for entry in entries])
         first += count
@@ -82,12 +82,12 @@ def _compare(level: int, tile: int, place: int, derived: bytes, stored: bytes) -
     if stored[start : start + len(derived)] == derived:
         return
     for at in range(0, len(derived), HASH_SIZE):
-        expected, found = derived[at : at + HASH_SIZE], stored[start + at : start + at + HASH_SIZE]
-        if found != expected:
+        expected, kept = derived[at : at + HASH_SIZE], stored[start + at : start + at + HASH_SIZE]
+        if kept != expected:
             entry = f", or {Tile(ENTRIES, tile).path()}" if level == 0 else ""
             raise DamagedLogError(
                 f"the log is damaged: hash {place + at // HASH_SIZE} of {Tile(level, tile).path()}{entry}",
                 expected=f"{expected.hex()} (from the bytes below it)",
-                found=found.hex(),
-                hint=_FSCK,
+                found=kept.hex(),
+                hint=_REPAIR,
             )

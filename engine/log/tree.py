@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from engine.log.errors import DamagedLogError
+from engine.store import FSCK
 from verifiable.tlog.merkle import HASH_SIZE, consistency_path, inclusion_path, range_hash
 from verifiable.tlog.tiles import HEIGHT, WIDTH, Tile
 
@@ -30,7 +31,7 @@ def read_tile(tiles: Tiles, level: int, index: int) -> bytes:
             f"tile {Tile(level, index).path()} of the log is missing or damaged",
             expected=f"1 to {WIDTH} hashes of {HASH_SIZE} bytes",
             found="nothing" if data is None else f"{len(data)} bytes",
-            hint="`verifiable log fsck` lists everything that is damaged.",
+            hint=FSCK,
         )
     return data
 
@@ -107,7 +108,7 @@ class LogTree:
                 f"tile {Tile(level, index).path()} of the log is too short",
                 expected=f"{width} hashes",
                 found=len(rows[0]) // HASH_SIZE,
-                hint="`verifiable log fsck` lists everything that is damaged.",
+                hint=FSCK,
             )
         with self._lock:
             self._cache[level, index] = rows

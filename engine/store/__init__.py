@@ -15,6 +15,9 @@ from typing import Protocol
 from verifiable.errors import StoreError
 from verifiable.wire import encoding
 
+FSCK = "`verifiable log fsck` lists everything that is damaged."
+"""What to do next wherever something stored is damaged."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:

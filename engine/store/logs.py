@@ -32,12 +32,12 @@ class SqlLogReader:
         query = select(index, tables.head.c.signed).where(index >= first, index < first + count).order_by(index)
         with self._reading() as connection:
             rows = connection.execute(query).all()
-        found = []
+        entries = []
         for at, (stored, signed) in enumerate(rows, first):
             if stored != at:
                 break
-            found.append(signed)
-        return found
+            entries.append(signed)
+        return entries
 
     def index_of(self, session: bytes, size: int) -> int | None:
         query = select(tables.head.c.idx).where(tables.head.c.session == session, tables.head.c.size == size)

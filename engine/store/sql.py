@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Executable, Table, exc, func, insert, select
 
-from engine.store import Barrier, ErasedError, HeadRow, LogTransaction, SessionRow, StoredLeaf, tables
+from engine.store import FSCK, Barrier, ErasedError, HeadRow, LogTransaction, SessionRow, StoredLeaf, tables
 from engine.store.changes import drop_records, erase
 from engine.store.logs import SqlLogReader, SqlLogTransaction, sequenced
 from verifiable.errors import StoreError
@@ -87,16 +87,16 @@ class SqlStore:
 
     def flush(self) -> None:
         reached = threading.Event()
-        found: list[StoreError | None] = []
+        errors: list[StoreError | None] = []
 
         def done(error: StoreError | None) -> None:
-            found.append(error)
+            errors.append(error)
             reached.set()
 
         self.barrier(done)
         reached.wait()
-        if found[0] is not None:
-            raise found[0]
+        if errors[0] is not None:
+            raise errors[0]
 
     def failure(self) -> StoreError | None:
         return self._failure
@@ -126,11 +126,11 @@ class SqlStore:
 
     def strays(self) -> dict[str, list[bytes]]:
         known = select(tables.session.c.session)
-        found = {}
+        strays = {}
         for table in (tables.request, tables.leaf, tables.packed, tables.head):
             query = select(table.c.session).where(table.c.session.not_in(known)).distinct()
-            found[table.name] = [row[0] for row in self._read(query)]
-        return {name: sessions for name, sessions in found.items() if sessions}
+            strays[table.name] = [row[0] for row in self._read(query)]
+        return {name: sessions for name, sessions in strays.items() if sessions}
 
     def expired(self, opened_before: int) -> list[bytes]:
         table = tables.session.c
@@ -140,27 +140,27 @@ class SqlStore:
         return [row[0] for row in self._read(query.order_by(table.number))]
 
     def leaves(self, session: bytes, size: int | None = None) -> list[bytes]:
-        found = []
+        leaves = []
         for leaf in self.stored_leaves(session, size):
             if leaf.data is None:
                 raise ErasedError("the session's content is gone", hint="It was erased, or its time had passed.")
-            found.append(leaf.data)
-        return found
+            leaves.append(leaf.data)
+        return leaves
 
     def stored_leaves(self, session: bytes, size: int | None = None) -> list[StoredLeaf]:
         table = tables.leaf.c
         query = select(table.seq, table.data, table.hash).where(table.session == session).order_by(table.seq)
         rows = self._read(query if size is None else query.where(table.seq < size))
-        found = []
+        leaves = []
         for index, (seq, data, kept) in enumerate(rows):
             if seq != index or (data is None) == (kept is None):
                 raise StoreError(
                     f"leaf {index} of session {session.hex()} is missing or damaged in the store",
                     found=f"leaf {seq}",
-                    hint="`verifiable log fsck` lists everything that is damaged.",
+                    hint=FSCK,
                 )
-            found.append(StoredLeaf(data, leaf_hash(data) if kept is None else kept))
-        return found
+            leaves.append(StoredLeaf(data, leaf_hash(data) if kept is None else kept))
+        return leaves
 
     def requests(self, session: bytes) -> dict[int, bytes]:
         table = tables.request.c
@@ -269,11 +269,7 @@ class SqlStore:
             with self._database.reading() as connection:
                 yield connection
         except _UNREADABLE as error:
-            raise StoreError(
-                "the store can't be read",
-                found=_reason(error),
-                hint=_FSCK,
-            ) from error
+            raise StoreError("the store can't be read", found=_reason(error), hint=FSCK) from error
 
     @contextmanager
     def _transaction(self, alone: bool = False) -> Iterator[Connection]:
@@ -288,7 +284,7 @@ class SqlStore:
         except exc.SQLAlchemyError as error:
             raise self._failed(error) from error
         except (TypeError, ValueError, OverflowError) as error:
-            raise StoreError("the store can't be read", found=_reason(error), hint=_FSCK) from error
+            raise StoreError("the store can't be read", found=_reason(error), hint=FSCK) from error
 
     def _failed(self, error: exc.SQLAlchemyError) -> StoreError:
         failure = StoreError(
@@ -335,7 +331,7 @@ def _session(values: Sequence[Any]) -> SessionRow:
         raise StoreError(
             "a session's row is damaged in the store",
             found=f"session {row.session.hex()}",
-            hint="`verifiable log fsck` lists everything that is damaged.",
+            hint=FSCK,
         )
     return row
 
@@ -348,7 +344,6 @@ def _grouped(work: list[_Work]) -> list[_Work]:
     return list(grouped.items())
 
 
-_FSCK = "`verifiable log fsck` lists everything that is damaged."
 _UNREADABLE = (exc.SQLAlchemyError, TypeError, ValueError, OverflowError)
 """What reading raises; the latter three where a damaged row holds another type than its column's."""
 

@@ -122,14 +122,14 @@ class SqliteDatabase:
 
 def _prepare(database: SqliteDatabase, raw: sqlite3.Connection) -> None:
     """Make the tables in a new file, and refuse another version's."""
-    found = raw.execute("SELECT name FROM sqlite_master WHERE name IN ('meta', 'leaf')").fetchall()
-    if not found:
+    names = raw.execute("SELECT name FROM sqlite_master WHERE name IN ('meta', 'leaf')").fetchall()
+    if not names:
         with database.writing() as connection:
             tables.metadata.create_all(connection)
             connection.execute(insert(tables.meta), {"name": "version", "value": tables.SCHEMA_VERSION})
         return
     version: int | None = 1
-    if ("meta",) in found:
+    if ("meta",) in names:
         query = select(tables.meta.c.value).where(tables.meta.c.name == "version")
         with database.reading() as connection:
             version = connection.execute(query).scalar()

@@ -8,7 +8,6 @@ the tokens that the rows say.
 from __future__ import annotations
 
 import ctypes
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -292,9 +291,7 @@ class Context:
     def __enter__(self) -> Context:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -15,10 +15,10 @@ _CPU: Final = 0  # GGML_BACKEND_DEVICE_TYPE_CPU in ggml-backend.h
 def names() -> list[str]:
     """The devices of this machine other than the processor itself, such as "CUDA0"."""
     ggml = _ggml()
-    found = [ggml.ggml_backend_dev_get(at) for at in range(ggml.ggml_backend_dev_count())]
+    pointers = [ggml.ggml_backend_dev_get(at) for at in range(ggml.ggml_backend_dev_count())]
     return [
         ggml.ggml_backend_dev_name(device).decode("utf-8", "replace")
-        for device in found
+        for device in pointers
         if ggml.ggml_backend_dev_type(device) != _CPU
     ]
 

@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fsencode, fspath
-from types import MappingProxyType, ModuleType, TracebackType
+from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 from verifiable.errors import EngineError, PolicyError
@@ -326,9 +326,7 @@ class Model:
     def __enter__(self) -> Model:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

@@ -139,9 +139,9 @@ class Trace:
             self._rows = size // share
         if size != share * self._rows:
             return
-        found = self._shares(tensor, size, share)
-        self.compared += len(found)
-        if self.difference is None and not known.issuperset(found):
+        seen = self._shares(tensor, size, share)
+        self.compared += len(seen)
+        if self.difference is None and not known.issuperset(seen):
             label = name if name == operation else name + b", " + operation
             self.difference = label.decode("utf-8", "replace")
 

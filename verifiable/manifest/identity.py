@@ -119,7 +119,7 @@ def _file(entry: encoding.Value, count: int) -> tuple[str, bytes, int]:
 
 
 def _adapters(value: encoding.Value) -> tuple[AdapterFile, ...]:
-    found = []
+    adapters = []
     for entry in encoding.array(value, None, "model adapters", maximum=MAX_ADAPTERS):
         file = _file(entry, 4)
         scale = encoding.float_(encoding.array(entry, 4, "model adapter")[3], "adapter scale")
@@ -127,10 +127,10 @@ def _adapters(value: encoding.Value) -> tuple[AdapterFile, ...]:
             raise MalformedError(
                 "adapter scale", expected=f"a magnitude from {SCALES[0]:g} to {SCALES[1]:g}", found=scale
             )
-        found.append(AdapterFile(*file, scale))
-    if not found:
+        adapters.append(AdapterFile(*file, scale))
+    if not adapters:
         raise MalformedError("model adapters", expected="no key where there are none", found="an empty list")
-    return tuple(found)
+    return tuple(adapters)
 
 
 def _suppressed(value: encoding.Value, vocabulary: int) -> tuple[int, ...]:

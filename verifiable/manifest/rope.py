@@ -74,21 +74,21 @@ class Rope:
     @classmethod
     def from_cbor(cls, value: encoding.Map) -> Rope:
         """Read the fields among these keys strictly. Raises MalformedError."""
-        found: dict[str, Any] = {}
+        stated: dict[str, Any] = {}
         for key, field in enumerate(fields(cls), FIRST_KEY):
             if key not in value:
                 continue
             what = f"runtime rope {field.name}"
             if field.name == "scaling":
-                found[field.name] = encoding.text(value[key], what, 16)
+                stated[field.name] = encoding.text(value[key], what, 16)
             elif field.name == "yarn_orig_ctx":
-                found[field.name] = encoding.uint(value[key], what, 2**31 - 1)
+                stated[field.name] = encoding.uint(value[key], what, 2**31 - 1)
             else:
-                found[field.name] = encoding.float_(value[key], what)
-            if found[field.name] == _DEFAULTS[field.name]:
-                raise MalformedError(what, expected="no key that leaves it to the model", found=found[field.name])
+                stated[field.name] = encoding.float_(value[key], what)
+            if stated[field.name] == _DEFAULTS[field.name]:
+                raise MalformedError(what, expected="no key that leaves it to the model", found=stated[field.name])
         try:
-            return cls(**found)
+            return cls(**stated)
         except PolicyError as error:
             raise MalformedError(f"manifest runtime: {error}") from error
 

@@ -35,11 +35,11 @@ def tools(value: object) -> tuple[Mapping[str, Any], ...]:
         return ()
     if not isinstance(value, list) or len(value) > MAX_TOOLS:
         raise wrong("tools", f"a list of at most {MAX_TOOLS} tools", value)
-    found = tuple(_tool(item, f"tools[{index}]") for index, item in enumerate(value))
-    names = [tool["function"]["name"] for tool in found]
+    offered = tuple(_tool(item, f"tools[{index}]") for index, item in enumerate(value))
+    names = [tool["function"]["name"] for tool in offered]
     if len(set(names)) != len(names):
         raise wrong("tools", "each name once", names)
-    return found
+    return offered
 
 
 def forced(choice: object, offered: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
@@ -70,15 +70,15 @@ def _message(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict) or role not in ROLES:
         raise wrong(where, f"an object with a role of {', '.join(ROLES)}", value)
     message = _only(value, where, (*_ALL, *_ONLY.get(str(role), ())), f"what a message of role {role} may have")
-    found: dict[str, Any] = {"role": role}
+    plain: dict[str, Any] = {"role": role}
     if made := _tool_calls(message.get("tool_calls", []), f"{where}.tool_calls"):
-        found["tool_calls"] = made
+        plain["tool_calls"] = made
     for name in ("reasoning_content", "tool_call_id", "name"):
         if name in message:
-            found[name] = _string(message, name, where)
-    optional = "tool_calls" in found or "reasoning_content" in found
-    found["content"] = None if optional and message.get("content") is None else _content(message, where)
-    return found
+            plain[name] = _string(message, name, where)
+    optional = "tool_calls" in plain or "reasoning_content" in plain
+    plain["content"] = None if optional and message.get("content") is None else _content(message, where)
+    return plain
 
 
 def _content(message: Mapping[str, Any], where: str) -> str:
@@ -117,7 +117,7 @@ def _tool(value: object, where: str) -> dict[str, Any]:
         raise wrong(f"{where}.type", "function", tool.get("type"))
     known = ("name", "description", "parameters", "strict")
     function = _only(tool.get("function"), f"{where}.function", known, f"an object with {', '.join(known)}")
-    found: dict[str, Any] = {"name": _text(function, "name", f"{where}.function")}
+    plain: dict[str, Any] = {"name": _text(function, "name", f"{where}.function")}
     kinds: tuple[tuple[str, type, str], ...] = (
         ("description", str, "a string"),
         ("parameters", dict, "a JSON schema that is an object"),
@@ -127,8 +127,8 @@ def _tool(value: object, where: str) -> dict[str, Any]:
         if name in function:
             if not isinstance(function[name], kind):
                 raise wrong(f"{where}.function.{name}", expected, function[name])
-            found[name] = function[name]
-    return {"type": "function", "function": found}
+            plain[name] = function[name]
+    return {"type": "function", "function": plain}
 
 
 def _only(value: object, where: str, names: Sequence[str], expected: str) -> dict[str, Any]:

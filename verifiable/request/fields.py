@@ -92,13 +92,13 @@ def prompt(value: object) -> str | tuple[int, ...]:
 def stops(value: object) -> tuple[str, ...]:
     if value is None:
         return ()
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or len(found) > MAX_STOPS:
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, list) or len(strings) > MAX_STOPS:
         raise wrong("stop", f"a string or at most {MAX_STOPS} strings", value)
-    for stop in found:
+    for stop in strings:
         if not isinstance(stop, str) or not 1 <= len(stop) <= MAX_STOP_CHARS:
             raise wrong("stop", f"strings of 1 to {MAX_STOP_CHARS} characters", stop)
-    return tuple(found)
+    return tuple(strings)
 
 
 def logprobs(chat: bool, body: Mapping[str, Any]) -> int | None:
@@ -118,14 +118,14 @@ def biases(value: object) -> tuple[tuple[int, float], ...]:
         return ()
     if not isinstance(value, dict) or len(value) > MAX_BIASES:
         raise wrong("logit_bias", f"an object of at most {MAX_BIASES} token ids and biases", value)
-    found = {}
+    by_id = {}
     for name, bias in value.items():
         good = isinstance(bias, (int, float)) and not isinstance(bias, bool) and -100.0 <= bias <= 100.0
         if not (_DECIMAL.fullmatch(name) and int(name) < 2**31 and good):
             raise wrong("logit_bias", "token ids in decimal, with biases from -100 to 100", {name: bias})
         if bias:
-            found[int(name)] = float(bias)
-    return tuple(sorted(found.items()))
+            by_id[int(name)] = float(bias)
+    return tuple(sorted(by_id.items()))
 
 
 def constraint(body: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> bytes:

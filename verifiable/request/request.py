@@ -268,10 +268,10 @@ def _check_known(path: str, name: str, value: object) -> None:
 
 def _json(data: bytes) -> object:
     def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(items)
-        if len(found) != len(items):
+        members = dict(items)
+        if len(members) != len(items):
             raise MalformedError("JSON object", expected="each name once", found="a repeated name")
-        return found
+        return members
 
     def constant(name: str) -> object:
         raise MalformedError("JSON number", expected="a finite number", found=name)

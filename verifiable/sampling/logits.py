@@ -125,10 +125,10 @@ def superset(row: Floats, k: int) -> npt.NDArray[np.intp]:
         raise not_finite()
     bound = best[0]
     places = (np.arange(0, dealt, sets)[:, None] + (maxima >= bound).nonzero()[0]).reshape(-1)
-    found: npt.NDArray[np.intp] = places.take((row.take(places) >= bound).nonzero()[0])
+    indices: npt.NDArray[np.intp] = places.take((row.take(places) >= bound).nonzero()[0])
     if dealt < size:
         rest = row[dealt:]
         if np.isnan(rest).any():
             raise not_finite()
-        found = np.concatenate((found, dealt + (rest >= bound).nonzero()[0]))
-    return found
+        indices = np.concatenate((indices, dealt + (rest >= bound).nonzero()[0]))
+    return indices

@@ -137,9 +137,9 @@ class Processor:
         if len(row) - len(barred) < count:  # some have to be among them
             touched, barred = np.union1d(touched, barred), barred[:0]
         elif not len(touched) and count == self._k:
-            found = self._topk(row).ids
-            if not self._is_banned(found).any():
-                return found
+            ranked = self._topk(row).ids
+            if not self._is_banned(ranked).any():
+                return ranked
         else:
             touched = np.setdiff1d(touched, barred, assume_unique=True)
         free = len(row) - len(touched) - len(barred)

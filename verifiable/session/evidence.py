@@ -72,11 +72,11 @@ class PackedTokens:
     def steps(self) -> list[tuple[int, int]]:
         """The decode step and the row in it of each token, counted from the marks as `records.Token` counts them."""
         step = row = -1
-        found = []
+        places = []
         for fresh in self.unpack()[2]:
             step, row = (step + 1, 0) if fresh else (step, row + 1)
-            found.append((step, row))
-        return found
+            places.append((step, row))
+        return places
 
     def to_cbor(self) -> list[encoding.Value]:
         return [self.count, self.width, self.ids, self.marks]

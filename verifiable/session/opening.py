@@ -39,15 +39,15 @@ class Opening:
             )
         known = {index: leaf_hash(data) for index, data in self.leaves.items()}
         try:
-            found = merkle.root_from_multiproof(size, known, self.proof)
+            computed = merkle.root_from_multiproof(size, known, self.proof)
         except VerificationError as error:
             raise VerificationError(f"the leaves' proof does not fit: {error}", code="root-differs") from error
-        if found != root:
+        if computed != root:
             raise VerificationError(
                 "the leaves do not give the signed root",
                 code="root-differs",
                 expected=root.hex(),
-                found=found.hex(),
+                found=computed.hex(),
                 hint="A leaf or a hash was changed after the head was signed.",
             )
 
@@ -58,33 +58,33 @@ class Opening:
         """
         known = sorted(self.leaves)
         hashes = iter(self.proof)
-        found: list[tuple[int, int, bytes]] = []
+        subtrees: list[tuple[int, int, bytes]] = []
 
         def walk(low: int, high: int) -> None:
             first = bisect_left(known, low)
             if first == len(known) or known[first] >= high:
-                found.append((low, high, next(hashes)))
+                subtrees.append((low, high, next(hashes)))
             elif high - low > 1:
                 middle = low + merkle.split(high - low)
                 walk(low, middle)
                 walk(middle, high)
 
         walk(0, size)
-        return found
+        return subtrees
 
     def to_cbor(self) -> tuple[list[encoding.Value], list[encoding.Value]]:
         return [[index, data] for index, data in self.leaves.items()], list(self.proof)
 
     @classmethod
     def from_cbor(cls, leaves: encoding.Value, proof: encoding.Value) -> Opening:
-        found: dict[int, bytes] = {}
+        opened: dict[int, bytes] = {}
         last = -1
         for entry in encoding.array(leaves, None, "opened leaves", maximum=MAX_LEAVES):
             index_value, data = encoding.array(entry, 2, "opened leaf")
             index = encoding.uint(index_value, "opened leaf index")
             if index <= last:
                 raise MalformedError("opened leaves", expected="ascending indices", found=f"{index} after {last}")
-            found[index] = encoding.bytes_(data, "opened leaf", maximum=MAX_LEAF_BYTES)
+            opened[index] = encoding.bytes_(data, "opened leaf", maximum=MAX_LEAF_BYTES)
             last = index
         hashes = tuple(encoding.bytes_(item, "proof hash", 32) for item in encoding.array(proof, None, "opening proof"))
-        return cls(found, hashes)
+        return cls(opened, hashes)

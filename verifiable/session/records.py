@@ -286,6 +286,8 @@ class Close:
 
 
 Leaf = Open | Turn | Token | End | Close
+_Place = tuple[bytes, int, bytes]
+"""What every leaf starts with: session, sequence number and salt."""
 _LENGTHS = {0: 7, 1: 13, 2: 12, 3: 12, 4: 5}
 
 
@@ -301,29 +303,27 @@ def parse(data: bytes) -> Leaf:
             expected=f"a kind of {sorted(_LENGTHS)} with its number of fields",
             found=f"kind {kind}, {len(fields)} fields",
         )
-    session = encoding.bytes_(fields[1], "leaf session id", SESSION_ID_BYTES)
-    seq = encoding.uint(fields[2], "leaf sequence number")
-    leaf_salt = encoding.bytes_(fields[3], "leaf salt", SALT_BYTES)
-    return _PARSERS[kind](session, seq, leaf_salt, fields[4:])
+    place = (
+        encoding.bytes_(fields[1], "leaf session id", SESSION_ID_BYTES),
+        encoding.uint(fields[2], "leaf sequence number"),
+        encoding.bytes_(fields[3], "leaf salt", SALT_BYTES),
+    )
+    return _PARSERS[kind](place, fields[4:])
 
 
-def _parse_open(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding.Value]) -> Leaf:
+def _parse_open(place: _Place, fields: list[encoding.Value]) -> Leaf:
     if encoding.uint(fields[0], "record version") != VERSION:
         raise MalformedError("record version", expected=str(VERSION), found=str(fields[0]))
     return Open(
-        session,
-        seq,
-        leaf_salt,
+        *place,
         encoding.bytes_(fields[1], "manifest digest", 32),
         encoding.uint(fields[2], "open time"),
     )
 
 
-def _parse_turn(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding.Value]) -> Leaf:
+def _parse_turn(place: _Place, fields: list[encoding.Value]) -> Leaf:
     return Turn(
-        session,
-        seq,
-        leaf_salt,
+        *place,
         turn=encoding.uint(fields[0], "turn number", 2**32 - 1),
         request_digest=encoding.bytes_(fields[1], "request digest", 32),
         prompt_digest=encoding.bytes_(fields[2], "prompt digest", 32),
@@ -336,11 +336,9 @@ def _parse_turn(session: bytes, seq: int, leaf_salt: bytes, fields: list[encodin
     )
 
 
-def _parse_token(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding.Value]) -> Leaf:
+def _parse_token(place: _Place, fields: list[encoding.Value]) -> Leaf:
     return Token(
-        session,
-        seq,
-        leaf_salt,
+        *place,
         turn=encoding.uint(fields[0], "turn number", 2**32 - 1),
         position=encoding.uint(fields[1], "token position", 2**31 - 1),
         token=encoding.uint(fields[2], "token id", 2**31 - 1),
@@ -354,11 +352,9 @@ def _parse_token(session: bytes, seq: int, leaf_salt: bytes, fields: list[encodi
     )
 
 
-def _parse_end(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding.Value]) -> Leaf:
+def _parse_end(place: _Place, fields: list[encoding.Value]) -> Leaf:
     return End(
-        session,
-        seq,
-        leaf_salt,
+        *place,
         turn=encoding.uint(fields[0], "turn number", 2**32 - 1),
         finish=Finish(encoding.uint(fields[1], "finish reason", max(Finish))),
         prompt_count=encoding.uint(fields[2], "prompt count", 2**31 - 1),
@@ -370,8 +366,8 @@ def _parse_end(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding
     )
 
 
-def _parse_close(session: bytes, seq: int, leaf_salt: bytes, fields: list[encoding.Value]) -> Leaf:
-    return Close(session, seq, leaf_salt, turns=encoding.uint(fields[0], "turn count", 2**32 - 1))
+def _parse_close(place: _Place, fields: list[encoding.Value]) -> Leaf:
+    return Close(*place, turns=encoding.uint(fields[0], "turn count", 2**32 - 1))
 
 
 _PARSERS = {0: _parse_open, 1: _parse_turn, 2: _parse_token, 3: _parse_end, 4: _parse_close}

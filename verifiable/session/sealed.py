@@ -30,12 +30,12 @@ def unseal(data: bytes, count: int, what: str, maximum: int) -> Map:
     bounds = Bounds(size=maximum, items=max(1 << 12, min(len(data) // 4, 1 << 22)))
     fields = encoding.map_(encoding.decode(data, bounds), range(1, count + 2), what)
     encoding.bytes_(fields[count + 1], f"{what} checksum", DIGEST_BYTES)
-    found = hashlib.sha256(data[:-DIGEST_BYTES]).digest()
-    if found != data[-DIGEST_BYTES:]:
+    checksum = hashlib.sha256(data[:-DIGEST_BYTES]).digest()
+    if checksum != data[-DIGEST_BYTES:]:
         raise MalformedError(
             f"{what}: its checksum does not fit its bytes",
             expected=data[-DIGEST_BYTES:].hex(),
-            found=found.hex(),
+            found=checksum.hex(),
             hint="The file was damaged or edited after it was written. Get it again.",
         )
     return fields

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from os import PathLike, fspath
-from types import TracebackType
 from typing import Protocol
 
 from verifiable.checking.checks import OpenedTurn
@@ -305,9 +304,7 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _settings(self, runtime: Runtime) -> RuntimeSettings:

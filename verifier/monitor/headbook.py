@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from types import TracebackType
 
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.session.head import TYPE, Head
@@ -74,9 +73,7 @@ class HeadBook:
     def __enter__(self) -> HeadBook:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._database.close()
 
 

@@ -105,14 +105,14 @@ class ChatTemplate:
             plain, origins = marks.read(render(marks.around(chosen)))
             if plain != text:
                 continue
-            found = self._control.ids(text, origins)
-            if found == neutral:
+            ids = self._control.ids(text, origins)
+            if ids == neutral:
                 return origins
             # The template may write other control tokens because of a constant in the text: then filler leaves those.
             # Not in the last round, in which constants that are control tokens have no marks.
             if chosen != self._all_but_any_constants:
                 similar = similar or self._written(render(_filler(self._all_but_constants)))
-                if found == similar:
+                if ids == similar:
                     return origins
         raise PolicyError(
             "the chat template treats this text so that control tokens in it cannot be told from the template's own",

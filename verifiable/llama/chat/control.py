@@ -61,11 +61,11 @@ class ControlTokens:
         attributes = self._model.control_attributes
         at = 0
         strip = False
-        for found in [each for each in self._chosen(text, foreign) if each.control]:
-            bits = attributes[found.token]
-            ids += self._plain(text[at : found.start], strip, bool(bits & _LSTRIP))
-            ids.append(found.token)
-            at, strip = found.end, bool(bits & _RSTRIP)
+        for place in [each for each in self._chosen(text, foreign) if each.control]:
+            bits = attributes[place.token]
+            ids += self._plain(text[at : place.start], strip, bool(bits & _LSTRIP))
+            ids.append(place.token)
+            at, strip = place.end, bool(bits & _RSTRIP)
         return ids + self._plain(text[at:], strip, False)
 
     def _plain(self, text: str, left: bool, right: bool) -> list[int]:
@@ -86,16 +86,16 @@ class ControlTokens:
 
     def _chosen(self, text: str, foreign: bytearray) -> list[_Found]:
         """Occurrences that the tokenizer would take: longer tokens first, from left to right, none overlapping."""
-        found = [
+        places = [
             each
             for each in self._occurrences(text)
             # A foreign character in it: not a control token, whatever it looks like.
             if not (each.control and foreign.find(1, each.start, each.end) >= 0)
         ]
-        found.sort(key=lambda each: (-self._sizes[text[each.start : each.end]], each.token, each.start))
+        places.sort(key=lambda each: (-self._sizes[text[each.start : each.end]], each.token, each.start))
         taken = bytearray(len(text))
         chosen = []
-        for each in found:
+        for each in places:
             if taken.find(1, each.start, each.end) < 0:
                 taken[each.start : each.end] = b"\1" * (each.end - each.start)
                 chosen.append(each)

@@ -106,8 +106,8 @@ class Template:
             raise PolicyError("the chat template fails", found=error.message, parameter="messages") from error
         except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError, AttributeError) as error:
             # Errors of the template's own making: it is a program, and these are what Python raises for it.
-            found = f"{type(error).__name__}: {error}"
-            raise PolicyError("the chat template fails", found=found, parameter="messages") from error
+            reason = f"{type(error).__name__}: {error}"
+            raise PolicyError("the chat template fails", found=reason, parameter="messages") from error
         except (MemoryError, OverflowError) as error:
             raise PolicyError("the chat template makes too long a prompt", parameter="messages") from error
         if len(text) > MAX_PROMPT:

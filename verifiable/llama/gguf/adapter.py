@@ -37,8 +37,8 @@ def check_adapter(info: GGUFInfo, name: str) -> None:
         entry = info.fields.get(key)
         # gguf_get_val_str asserts the type, which ends the process.
         if entry is None or entry.kind != STRING or not entry.value or (wanted is not None and entry.value != wanted):
-            found = None if entry is None else entry.value if entry.kind == STRING else TYPE_NAMES[entry.kind]
-            raise unusable(name, f"{key} of a LoRA adapter", wanted or "the name of an architecture", found)
+            stated = None if entry is None else entry.value if entry.kind == STRING else TYPE_NAMES[entry.kind]
+            raise unusable(name, f"{key} of a LoRA adapter", wanted or "the name of an architecture", stated)
     alpha = info.fields.get(_ALPHA)
     if alpha is not None and not (alpha.kind == F32 and isinstance(alpha.value, float) and math.isfinite(alpha.value)):
         raise unusable(name, f"{_ALPHA} cannot be used", "a finite f32", alpha.value)
@@ -51,7 +51,7 @@ def check_adapter(info: GGUFInfo, name: str) -> None:
 def pairs(info: GGUFInfo, name: str) -> dict[str, tuple[TensorInfo, TensorInfo]]:
     """The model's tensor -> (A, B). Norms, which llama.cpp passes over, are left out. Raises MalformedError."""
     tensors = {tensor.name: tensor for tensor in info.tensors}
-    found = {}
+    pairs = {}
     for tensor in info.tensors:
         if tensor.type_name in NOT_WEIGHTS:
             raise unusable(
@@ -61,12 +61,12 @@ def pairs(info: GGUFInfo, name: str) -> dict[str, tuple[TensorInfo, TensorInfo]]
             base = tensor.name.removesuffix(A).removesuffix(B)
             if base + A not in tensors or base + B not in tensors:
                 raise unusable(name, f"tensor '{tensor.name}' has no counterpart", f"{base}{A} and {base}{B}")
-            found[base] = tensors[base + A], tensors[base + B]
+            pairs[base] = tensors[base + A], tensors[base + B]
         elif not tensor.name.endswith("_norm.weight"):
             raise unusable(name, f"tensor '{tensor.name}' belongs to no LoRA adapter", f"names that end in {A} or {B}")
-    if not found:
+    if not pairs:
         raise unusable(name, "it changes no tensor", f"tensors whose names end in {A} and {B}")
-    return found
+    return pairs
 
 
 def check_fit(info: GGUFInfo, name: str, parts: Sequence[GGUFInfo]) -> None:

@@ -64,11 +64,11 @@ def inspect_adapters(adapters: Sequence[Adapter], parts: Sequence[GGUFInfo]) -> 
         EngineError: it cannot be read.
         PolicyError: their sum would not be the same in each process.
     """
-    found = [inspect_adapter(adapter.path) for adapter in adapters]
-    for adapter, info in zip(adapters, found, strict=True):
+    infos = [inspect_adapter(adapter.path) for adapter in adapters]
+    for adapter, info in zip(adapters, infos, strict=True):
         check_fit(info, str(adapter.path), parts)
-    check_order(found)
-    return found
+    check_order(infos)
+    return infos
 
 
 def adapters_to_cbor(adapters: Sequence[Adapter]) -> list[Value]:

@@ -49,7 +49,7 @@ def defaults(
     Raises:
         PolicyError: an override is out of range.
     """
-    found: dict[str, float] = {}
+    stated: dict[str, float] = {}
     left_out = []
     for key, value in sorted(metadata.items()):
         name = key.removeprefix(PREFIX)
@@ -60,8 +60,8 @@ def defaults(
             left_out.append(f"{name} {value}"[:80])
             continue
         ours, read = _READERS[name]
-        found[ours] = read(_shortest(number))
-    return _bounded({**found, **(overrides or {})}, k), tuple(left_out)
+        stated[ours] = read(_shortest(number))
+    return _bounded({**stated, **(overrides or {})}, k), tuple(left_out)
 
 
 def _shortest(value: float) -> float:

@@ -132,10 +132,10 @@ class _GrammarReader:
         self._at = match.end() if match else self._at
 
     def _error(self, expected: str) -> PolicyError:
-        found = self._text[self._at : self._at + 20] or "the end"
+        rest = self._text[self._at : self._at + 20] or "the end"
         return PolicyError(
             f"the grammar can't be read at character {self._at}",
             expected=expected,
-            found=found,
+            found=rest,
             parameter=self._parameter,
         )

@@ -69,26 +69,26 @@ def pattern_rule(pattern: str, least: int, most: int | None) -> str:
 
 def _narrowed(pieces: list[Piece], least: int, most: int | None) -> list[Piece]:
     """Pieces of one row with their repetitions narrowed, so that the row has the lengths asked for, where it can."""
-    found = list(pieces)
-    missing = least - sum(piece.least for piece in found)
-    for at, piece in enumerate(found):
+    bounded = list(pieces)
+    missing = least - sum(piece.least for piece in bounded)
+    for at, piece in enumerate(bounded):
         if missing > 0 and piece.item is not None:
             size = piece.item[1]
             room = missing if piece.most is None else min(missing, piece.most - piece.least)
             more = -(-room // size) * size
-            found[at] = _repeated(piece.item, piece.least + more, piece.most)
+            bounded[at] = _repeated(piece.item, piece.least + more, piece.most)
             missing -= more
     if most is None:
-        return found
-    free = [at for at, piece in enumerate(found) if piece.item is not None and piece.most != piece.least]
-    room = most - sum(piece.least if at in free else piece.most or 0 for at, piece in enumerate(found))
+        return bounded
+    free = [at for at, piece in enumerate(bounded) if piece.item is not None and piece.most != piece.least]
+    room = most - sum(piece.least if at in free else piece.most or 0 for at, piece in enumerate(bounded))
     for left, at in enumerate(free):
-        piece = found[at]
+        piece = bounded[at]
         share = max(room, 0) // (len(free) - left)
         highest = piece.least + share if piece.most is None else min(piece.most, piece.least + share)
-        found[at] = _repeated(piece.item or ("", 1), piece.least, highest)
-        room -= (found[at].most or 0) - piece.least
-    return found
+        bounded[at] = _repeated(piece.item or ("", 1), piece.least, highest)
+        room -= (bounded[at].most or 0) - piece.least
+    return bounded
 
 
 def _repeated(item: tuple[str, int], least: int, most: int | None) -> Piece:
@@ -256,19 +256,19 @@ def _row(pieces: list[Piece]) -> Piece:
 
 
 def _tidy(ranges: list[tuple[int, int]]) -> Ranges:
-    found = list[tuple[int, int]]()
+    merged = list[tuple[int, int]]()
     for low, high in sorted(ranges):
-        if found and low <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], high))
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
         else:
-            found.append((low, high))
-    return tuple(found)
+            merged.append((low, high))
+    return tuple(merged)
 
 
 def _complement(ranges: list[tuple[int, int]]) -> Ranges:
-    found, at = list[tuple[int, int]](), 0
+    gaps, at = list[tuple[int, int]](), 0
     for low, high in _tidy(ranges):
         if at < low:
-            found.append((at, low - 1))
+            gaps.append((at, low - 1))
         at = high + 1
-    return (*found, *(((at, LAST),) if at <= LAST else ()))
+    return (*gaps, *(((at, LAST),) if at <= LAST else ()))

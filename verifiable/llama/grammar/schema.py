@@ -101,8 +101,8 @@ class Document:
         except PolicyError as error:
             raise PolicyError(error.what, found=error.found, parameter=parameter) from error
         except (TypeError, ValueError, AttributeError, LookupError, RecursionError, OverflowError) as error:
-            found = f"{type(error).__name__}: {error}"[:200]
-            raise PolicyError("the schema can't be made into a grammar", found=found, parameter=parameter) from error
+            reason = f"{type(error).__name__}: {error}"[:200]
+            raise PolicyError("the schema can't be made into a grammar", found=reason, parameter=parameter) from error
 
     def _step(self) -> None:
         self._steps += 1
@@ -215,8 +215,8 @@ class Document:
             "number": self._number,
             "integer": self._number,
         }
-        found = [makers[kind]({**schema, "type": kind}) if kind in makers else kind for kind in kinds]
-        return self._rule(" | ".join(dict.fromkeys(found))) if len(found) > 1 else found[0]
+        rules = [makers[kind]({**schema, "type": kind}) if kind in makers else kind for kind in kinds]
+        return self._rule(" | ".join(dict.fromkeys(rules))) if len(rules) > 1 else rules[0]
 
     def _listed(self, schema: Schema) -> str:
         if others := schema.keys() - {"enum", "const", "type"}:
@@ -308,12 +308,12 @@ class Document:
             return "integer" if whole else "number"
         (low, above), (high, below) = _bound(schema, "inimum", max), _bound(schema, "aximum", min)
         if whole:
-            found = bounded_integer(inside(low, 1, above), inside(high, -1, below))
+            options = bounded_integer(inside(low, 1, above), inside(high, -1, below))
         else:
-            found = bounded_number(low, high, above or below)
-        if not found:
+            options = bounded_number(low, high, above or below)
+        if not options:
             raise refuse("no number of up to 16 digits within its bounds")
-        return self._rule(" | ".join(found))
+        return self._rule(" | ".join(options))
 
 
 def _bound(schema: Schema, name: str, tighter: Callable[[float, float], float]) -> tuple[float | None, bool]:

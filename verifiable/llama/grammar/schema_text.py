@@ -126,17 +126,17 @@ def _digits(low: str, high: str) -> list[str]:
     if low[0] == high[0]:
         return [f'"{low[0]}" ({" | ".join(_digits(low[1:], high[1:]))})']
     tail = len(low) - 1
-    found = []
+    first = []
     start, stop = int(low[0]), int(high[0])
     if low[1:] != "0" * tail:
-        found.append(f'"{start}" ({" | ".join(_digits(low[1:], "9" * tail))})')
+        first.append(f'"{start}" ({" | ".join(_digits(low[1:], "9" * tail))})')
         start += 1
     last = []
     if high[1:] != "9" * tail:
         last.append(f'"{stop}" ({" | ".join(_digits("0" * tail, high[1:]))})')
         stop -= 1
     middle = [f"[{start}-{stop}] [0-9]{{{tail}}}"] if start <= stop else []
-    return [*found, *middle, *last]
+    return [*first, *middle, *last]
 
 
 def joined(alternatives: Sequence[str]) -> str:

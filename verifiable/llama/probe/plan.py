@@ -151,7 +151,7 @@ def _mixed(head: int, first: int, length: int) -> Iterator[ProbeStep]:
     }
     joins = {PLAIN: 0, DRAFTED: 1, LATE: 3, FRESH: 5}
     for number in range(16):
-        found = [next(part, None) for sequence, part in parts.items() if number >= joins[sequence]]
-        runs = tuple(step.runs[0] for step in found if step is not None)
+        together = [next(part, None) for sequence, part in parts.items() if number >= joins[sequence]]
+        runs = tuple(step.runs[0] for step in together if step is not None)
         if runs:
             yield ProbeStep(runs, check=True)
