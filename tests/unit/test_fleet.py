@@ -10,7 +10,7 @@ import pytest
 from tests.local_fleet import Local
 from tests.sessions import Recording, ask, made_up
 from verifiable.errors import MalformedError
-from verifier.fleet.fleet import Done, Job, read_jobs, run_fleet
+from verifier.fleet.fleet import Job, Row, read_jobs, run_fleet
 
 
 def session(folder: Path, number: int, tokens: int = 6) -> Path:
@@ -25,12 +25,12 @@ class Kept:
     """Results in memory."""
 
     def __init__(self) -> None:
-        self.rows: list[Done] = []
+        self.rows: list[Row] = []
 
     def done(self) -> set[str]:
         return {row.session for row in self.rows}
 
-    def add(self, rows: Sequence[Done]) -> None:
+    def add(self, rows: Sequence[Row]) -> None:
         self.rows += rows
 
 
@@ -76,7 +76,7 @@ def test_rows_are_written_in_groups(jobs):
     sizes = []
 
     class Counting(Kept):
-        def add(self, rows: Sequence[Done]) -> None:
+        def add(self, rows: Sequence[Row]) -> None:
             sizes.append(len(rows))
             super().add(rows)
 

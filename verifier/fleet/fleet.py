@@ -40,7 +40,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Row:
     """What came of a job: a row of the results."""
 
     session: str
@@ -55,6 +55,23 @@ class Done:
     tries: int
     model: str
     verdict: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, job: Job, verdict: Mapping[str, Any], seconds: float, tries: int) -> Row:
+        return cls(
+            job.session,
+            str(verdict["status"]),
+            verdict.get("code"),
+            verdict.get("turn"),
+            verdict.get("token"),
+            verdict.get("position"),
+            int(verdict.get("tokens_checked", 0)),
+            int(verdict.get("tokens_total", 0)),
+            seconds,
+            tries,
+            job.model,
+            verdict,
+        )
 
 
 class LostError(Exception):
@@ -84,12 +101,12 @@ class Results(Protocol):
         """The ids of the sessions that have a row."""
         ...
 
-    def add(self, rows: Sequence[Done]) -> None:
+    def add(self, rows: Sequence[Row]) -> None:
         """Keep rows, durably when this returns."""
         ...
 
 
-def read_jobs(paths: Iterable[Path]) -> tuple[list[Job], list[Done]]:
+def read_jobs(paths: Iterable[Path]) -> tuple[list[Job], list[Row]]:
     """The jobs that evidence files are, by session, those of one model together; and rows for files that are none.
 
     Nothing is verified here. A session that occurs in two files is audited in each of them: its id tells it apart by
@@ -97,14 +114,14 @@ def read_jobs(paths: Iterable[Path]) -> tuple[list[Job], list[Done]]:
     """
     jobs: dict[str, Job] = {}
     order: dict[str, tuple[str, str, str]] = {}
-    bad: list[Done] = []
+    bad: list[Row] = []
     for path in paths:
         try:
             evidence = Evidence.load(path)
             session = Head.peek(evidence.head).session.hex()
             model = Manifest.peek(evidence.manifest).model.files[0].sha256.hex()
         except VerifiableError as error:
-            bad.append(row(Job(path.name, str(path), ""), Fault.of(error).verdict().to_json(), 0.0, 1))
+            bad.append(Row.of(Job(path.name, str(path), ""), Fault.of(error).verdict().to_json(), 0.0, 1))
             continue
         name = session if session not in jobs else f"{session}/{path.name}"
         jobs[name] = Job(name, str(path), model)
@@ -149,7 +166,7 @@ def run_fleet(
     total, already = len(jobs), len(jobs) - len(waiting)
     tries: dict[str, int] = {}
     started: dict[str, float] = {}
-    rows: list[Done] = []
+    rows: list[Row] = []
     finished = running = 0
     while waiting or running:
         # Jobs of one model stand together, so the first that fits keeps each auditor at its model.
@@ -169,7 +186,7 @@ def run_fleet(
                 waiting.appendleft(job)
                 continue
             outcome = lost(job, str(outcome))
-        rows.append(row(job, outcome, clock() - started[job.session], tries[job.session]))
+        rows.append(Row.of(job, outcome, clock() - started[job.session], tries[job.session]))
         finished += 1
         if len(rows) >= flush:
             results.add(rows)
@@ -190,20 +207,3 @@ def lost(job: Job, why: str) -> dict[str, Any]:
         hint="This says nothing about the provider. Audit it alone, with more memory.",
     )
     return fault.verdict(session=job.session).to_json()
-
-
-def row(job: Job, verdict: Mapping[str, Any], seconds: float, tries: int) -> Done:
-    return Done(
-        job.session,
-        str(verdict["status"]),
-        verdict.get("code"),
-        verdict.get("turn"),
-        verdict.get("token"),
-        verdict.get("position"),
-        int(verdict.get("tokens_checked", 0)),
-        int(verdict.get("tokens_total", 0)),
-        seconds,
-        tries,
-        job.model,
-        verdict,
-    )

@@ -12,7 +12,7 @@ from typing import Any
 
 from verifiable import files
 from verifiable.errors import MalformedError
-from verifier.fleet.fleet import Done
+from verifier.fleet.fleet import Row
 
 _COLUMNS = {
     "session": "string",
@@ -58,7 +58,7 @@ class ParquetResults:
             rows += [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         return rows
 
-    def add(self, rows: Sequence[Done]) -> None:
+    def add(self, rows: Sequence[Row]) -> None:
         schema = self._arrow.schema([(name, getattr(self._arrow, kind)()) for name, kind in _COLUMNS.items()])
         values = [{**asdict(row), "verdict": json.dumps(row.verdict, sort_keys=True)} for row in rows]
         table = self._arrow.Table.from_pylist(values, schema=schema)

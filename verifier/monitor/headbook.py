@@ -79,7 +79,7 @@ class HeadBook:
 
 def _head(entry: bytes) -> Head | None:
     try:
-        seen = peek1(entry)
-        return Head.parse(seen.payload) if seen.typ == TYPE else None
+        signed = peek1(entry)
+        return Head.parse(signed.payload) if signed.typ == TYPE else None
     except MalformedError:
         return None
