@@ -20,9 +20,10 @@ from fixtures import models
 from tests.real_model import HonestProvider, provider
 from tests.sessions import TRUST, Recording, ask
 from verifiable.checking.verdict import Status
+from verifier.auditing.scope import audited
 from verifier.campaign.client import Client
 from verifier.campaign.crew import Member, audit_all
-from verifier.campaign.fetched import Auditor, Fetched
+from verifier.campaign.fetched import Auditor, Fetched, Received
 from verifier.model.reexecute import Worker
 
 ROUNDS = 3
@@ -45,7 +46,9 @@ def record(honest: HonestProvider, count: int, turns: int, system: str) -> list[
     for number in range(count):
         made = Recording(manifest=honest.manifest, session=number.to_bytes(16, "big"))
         converse(made, honest, number, turns, system)
-        sessions.append(Fetched(made.session, evidence=made.evidence().encode()))
+        received = Received(made.evidence().encode())
+        received.open(*received.parse(TRUST))
+        sessions.append(Fetched(made.session, evidence=received))
     return sessions
 
 
@@ -68,7 +71,7 @@ def compare(name: str, sessions: Sequence[Fetched], sharing: Worker, alone: Work
                 taken[worker is sharing].append(seconds)
             if number and worker is sharing:
                 reused = worker.reused - before
-                prompts = sum(turn["prompt_tokens"] for verdict in verdicts for turn in verdict.details["turns"])
+                prompts = sum(turn.prompt_tokens for verdict in verdicts for turn in audited(verdict).turns)
     tokens = sum(verdict.tokens_checked for verdict in verdicts)
     shared, whole = statistics.median(taken[True]), statistics.median(taken[False])
     return [

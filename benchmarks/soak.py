@@ -182,8 +182,7 @@ def _check(engine: Engine, model: Path, audited: int | None) -> tuple[int, int, 
         before = page[-1][0]
     trust, unclosed = [engine.keys.provider.public], 0
     for row in rows:
-        opened, _ = check_evidence(engine.evidence.evidence(row, Kind.TOKENS), trust)
-        unclosed += not opened.closed
+        unclosed += not check_evidence(engine.evidence.evidence(row, Kind.TOKENS), trust).session.closed
     failed = tokens = 0
     chosen = rows if audited is None else random.Random(0).sample(rows, min(audited, len(rows)))
     with Worker(model, cache=default_folder()) as worker:

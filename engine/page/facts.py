@@ -120,7 +120,7 @@ def look_up(provider: Provider, text: str) -> dict[str, Any]:
         return {"problem": "This is neither a session's id (32 digits and letters a to f) nor a receipt in base64."}
     try:
         receipt = Receipt.parse(data)
-        session = check_receipt(receipt, [provider.keys.provider.public])
+        session = check_receipt(receipt, [provider.keys.provider.public]).session
     except VerifiableError as error:
         return {"problem": f"This receipt is not one of this provider's, or it was changed: {error}"}
     found = _session(provider, session.head.session, session.head.size)

@@ -19,7 +19,7 @@ from spec.generate.world import (
     asked,
     digest,
 )
-from verifiable.checking.fraud import MERGE_DELAY, Fraud, Kind
+from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind
 from verifiable.sampling.sampler import acceptable, sampling_key
 from verifiable.session.head import Head
 from verifiable.session.opening import Opening
@@ -68,7 +68,7 @@ class _Frauds:
         one, other, nothing = self.head(), self.head(root=digest("another root")), "nothing-checked"
 
         def heads(name: str, expected: str, *signed: bytes, manifests: Sequence[bytes] = (SIGNED,)) -> None:
-            self.add(f"two heads: {name}", expected, Fraud(Kind.TWO_HEADS, tuple(manifests), signed))
+            self.add(f"two heads: {name}", expected, Fraud(FraudKind.TWO_HEADS, tuple(manifests), signed))
 
         heads("two roots for one size", "ok", one, other)
         later = replace(MANIFEST, valid_to=MANIFEST.valid_to + HOUR).sign(PROVIDER)
@@ -81,14 +81,14 @@ class _Frauds:
         heads("two providers", nothing, one, other, manifests=[SIGNED, stranger])
         heads("one signed by somebody", "untrusted-key", one, self.head(OTHER, root=digest("another root")))
         heads("one changed", "bad-signature", one, other[:-1] + bytes([other[-1] ^ 1]))
-        self.add("nobody is trusted", "untrusted-key", Fraud(Kind.TWO_HEADS, (SIGNED,), (one, other)), [])
+        self.add("nobody is trusted", "untrusted-key", Fraud(FraudKind.TWO_HEADS, (SIGNED,), (one, other)), [])
 
     def two_checkpoints(self) -> None:
         def note(size: int = 9, root: str = "root", key: PrivateKey = LOG_KEY) -> bytes:
             return sign_checkpoint(Checkpoint(key.name, size, digest(root)), key)
 
         def notes(name: str, expected: str, *signed: bytes, manifest: bytes = SIGNED) -> None:
-            self.add(f"two checkpoints: {name}", expected, Fraud(Kind.TWO_CHECKPOINTS, (manifest,), signed))
+            self.add(f"two checkpoints: {name}", expected, Fraud(FraudKind.TWO_CHECKPOINTS, (manifest,), signed))
 
         notes("two roots for one size", "ok", note(), note(root="another root"))
         notes("the same", "nothing-checked", note(), note())
@@ -109,7 +109,7 @@ class _Frauds:
             leaves = {seq: story.leaves[seq].encode() for seq in seqs}
             signed = story.head().sign(SESSION_KEY) if head is None else head
             stated = story.manifest.sign(PROVIDER)
-            made = Fraud(Kind.TOKEN, (stated,), (signed,), Opening.of(story.tree(), leaves))
+            made = Fraud(FraudKind.TOKEN, (stated,), (signed,), Opening.of(story.tree(), leaves))
             self.add(f"a token: {name}", expected, made)
 
         turn = liar.where(Turn)
@@ -156,7 +156,7 @@ class _Frauds:
         def logs(name: str, expected: str, entries: Sequence[bytes], claimed: int = 0, **more: int) -> None:
             tree = Tree.from_leaves(map(leaf_hash, entries))
             signed = sign_checkpoint(Checkpoint(LOG_KEY.name, tree.size + claimed, tree.root()), LOG_KEY)
-            made = Fraud(Kind.MISSING, (SIGNED,), (lost, signed), entries=tuple(entries))
+            made = Fraud(FraudKind.MISSING, (SIGNED,), (lost, signed), entries=tuple(entries))
             self.add(f"a missing head: {name}", expected, made, TRUST, **more)
 
         logs("a day later still", "ok", [*heads, late])
@@ -175,7 +175,7 @@ class _Frauds:
         logs("in an empty log", "nothing-checked", [])
 
     def damaged(self) -> None:
-        good = Fraud(Kind.TWO_HEADS, (SIGNED,), (self.head(), self.head(root=digest("another root"))))
+        good = Fraud(FraudKind.TWO_HEADS, (SIGNED,), (self.head(), self.head(root=digest("another root"))))
         fields = encoding.map_(encoding.decode(good.encode()), range(1, 9), "fraud")
         body = {key: value for key, value in fields.items() if key != 8}
         self.add("no bytes", "malformed", b"")

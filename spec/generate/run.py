@@ -326,8 +326,8 @@ def tlog_proof(case: Case) -> Any:
 
 
 def receipt(case: Case) -> Any:
-    session = check_receipt(Receipt.parse(base64.b64decode(case["input"])), trusted(case), case.get("text"))
-    return show_session(session)
+    texts = [case["text"]] if case.get("text") is not None else []
+    return show_session(check_receipt(Receipt.parse(base64.b64decode(case["input"])), trusted(case), *texts).session)
 
 
 def show_session(session: OpenedSession) -> dict[str, Any]:
@@ -349,15 +349,14 @@ class Refused(VerificationError):
 
 def evidence(case: Case) -> Any:
     """All checks of evidence that need no model, then the replay of every record shown."""
-    session, turns = check_evidence(Evidence.parse(base64.b64decode(case["input"])), trusted(case))
+    shown = check_evidence(Evidence.parse(base64.b64decode(case["input"])), trusted(case))
     opened = []
-    for turn in turns:
+    for turn in shown.turns:
         fault = replay_records(turn)
         if fault is not None:
             raise Refused(fault)
-        leaf = turn.span.turn
-        opened.append({"turn": leaf.turn, "tokens": turn.span.end.completion_count, "replayed": replayable(turn)})
-    return {**show_session(session), "opened": opened}
+        opened.append({"turn": turn.number, "tokens": turn.count, "replayed": replayable(turn)})
+    return {**show_session(shown.session), "opened": opened}
 
 
 def fraud(case: Case) -> Any:

@@ -29,11 +29,13 @@ from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries
 from verifiable.session.evidence import Kind
 from verifiable.session.records import Finish
+from verifier.auditing.rounding import decide_sessions
+from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.model.reexecute import Worker
 from verifier.tolerant.calibrate import calibrate
 from verifier.tolerant.calibration import Calibration
-from verifier.tolerant.tolerant import measured, settle
+from verifier.tolerant.tolerant import Comparison
 
 TOKENS = 16
 STOCK = RuntimeSettings(n_ctx=256, type_k="f16", type_v="f16")
@@ -81,8 +83,8 @@ def test_an_honest_provider_is_not_accused_and_a_pass_says_what_it_is_worth(
     smollm2: Path, tmp_path: Path, worker: Worker, calibration: Calibration
 ) -> None:
     verdicts = serve(Engine, smollm2, tmp_path, worker, calibration)
-    assert all(measured(verdict) is not None for verdict in verdicts)
-    settled, decision = settle(calibration, verdicts)
+    assert all(audited(verdict).comparison is not None for verdict in verdicts)
+    settled, decision = decide_sessions(calibration, verdicts)
     assert decision is not None
     assert decision.path.highest < 3.0
     assert {verdict.status for verdict in settled} == {Status.STATISTICAL}
@@ -95,11 +97,17 @@ def test_an_honest_provider_is_not_accused_and_a_pass_says_what_it_is_worth(
 def test_a_coarser_model_or_cache_fails(
     make: Callable[..., Engine], smollm2: Path, tmp_path: Path, worker: Worker, calibration: Calibration
 ) -> None:
-    settled, decision = settle(calibration, serve(make, smollm2, tmp_path, worker, calibration))
+    settled, decision = decide_sessions(calibration, serve(make, smollm2, tmp_path, worker, calibration))
     assert decision is not None
     assert decision.path.crossed is not None
     assert "distribution-differs" in {verdict.code for verdict in settled}
     assert Status.FAILED in {verdict.status for verdict in settled}
+
+
+def comparison(verdict: Verdict) -> Comparison:
+    made = audited(verdict).comparison
+    assert made is not None
+    return made
 
 
 class LateCheat(HonestProvider):
@@ -136,15 +144,16 @@ def test_a_model_that_is_swapped_after_the_first_tokens_is_caught(
             verdicts.append(audit(data, worker, TRUST, calibration=calibration, seed=b"c" * 32))
         cheat.close()
         cheap.close()
-    starts = [verdict.details["tolerant"]["window"]["start"] for verdict in verdicts]
+    talks = [each.distances for each in map(comparison, verdicts)]
+    starts = [talk.start for talk in talks]
     assert max(starts) > 32 > min(starts)
-    settled, decision = settle(calibration, verdicts)
+    settled, decision = decide_sessions(calibration, verdicts)
     assert decision is not None
     assert decision.path.crossed is not None
     assert "distribution-differs" in {verdict.code for verdict in settled}
     # What was compared before the swap is honest: the provider could not have known that it would not be enough.
-    early = [verdict for verdict, start in zip(verdicts, starts, strict=True) if start + TOKENS <= 32]
-    assert all(np.log(talk.claim / talk.replays).mean() < 0.5 for talk in map(measured, early) if talk is not None)
+    early = [talk for talk in talks if talk.start + TOKENS <= 32]
+    assert all(np.log(talk.claim / talk.replays).mean() < 0.5 for talk in early)
 
 
 def test_another_temperature_is_proven_by_replay_whatever_the_numerics(

@@ -15,6 +15,7 @@ import pytest
 from tests.made_up_model import MadeUpModel
 from tests.sessions import PROVIDER, TIME, TRUST, Recording, ask, made_up
 from tests.simulator import KEY, LOGGED, Log, Provider, honest, other_model, seed, send, serve
+from verifiable.checking.checks import check_receipt
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.cli import main as command
 from verifiable.errors import MalformedError, VerificationError
@@ -108,7 +109,9 @@ def test_a_receipt_of_another_history_is_fraud_that_anyone_can_check(tmp_path: P
     mine = honest(1)
     here = Auditor(MadeUpModel(), TRUST, tmp_path / "kept")
     with serve(with_log([honest(1, temperature=0.3)])) as url, Client(url, capability=mine.capability) as client:
-        verdict = audit_session(here, client, Fetched(mine.session, receipt=mine.receipt(), size=mine.log.size))
+        verdict = audit_session(
+            here, client, Fetched(mine.session, receipt=check_receipt(mine.receipt(), TRUST), size=mine.log.size)
+        )
     assert (verdict.status, verdict.code) == (Status.FAILED, "two-histories")
     (file,) = [path for path in here.saved if path.endswith(".fraud")]
     assert command(["verify", "--fraud", file, "--trust", PROVIDER.public.vkey()]) == 1

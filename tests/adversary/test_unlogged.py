@@ -19,8 +19,9 @@ from tests.integration.serving import http
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask
 from tests.simulator import KEY, LOGGED, Log, Provider, honest, seed, serve
-from verifiable.checking.fraud import MAX_ENTRIES, MERGE_DELAY, Fraud, Kind
-from verifiable.checking.verdict import Status, Verdict
+from verifiable.checking.checks import check_receipt
+from verifiable.checking.fraud import MAX_ENTRIES, MERGE_DELAY, Fraud, FraudKind
+from verifiable.checking.verdict import Status, Step, Verdict
 from verifiable.cli import main as command
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.session.head import Head
@@ -29,7 +30,6 @@ from verifier.campaign import logged
 from verifier.campaign.campaign import audit_provider
 from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
-from verifier.campaign.logged import CHECK
 
 VKEY = PROVIDER.public.vkey()
 
@@ -59,7 +59,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def log_check(verdict: Verdict) -> bool | None:
-    (check,) = [check for check in verdict.checks if check.name == CHECK]
+    (check,) = [check for check in verdict.checks if check.name is Step.LOG]
     return check.passed
 
 
@@ -77,7 +77,7 @@ def test_a_head_kept_out_of_the_log_becomes_a_file_that_anyone_can_check(
     }
     (file,) = files(tmp_path)
     assert str(file) in here.saved
-    assert Fraud.load(file).kind is Kind.MISSING
+    assert Fraud.load(file).kind is FraudKind.MISSING
     assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
     assert "missing-from-log" in capsys.readouterr().out
     stranger = PrivateKey.generate("acme", b"q" * 32).public.vkey()
@@ -98,7 +98,9 @@ def test_withholding_the_evidence_as_well_hides_nothing(tmp_path: Path) -> None:
     del provider.recordings[lost.session.hex()]
     here = Auditor(MadeUpModel(), TRUST, tmp_path / "client")
     with serve(provider) as url, Client(url, capability=lost.capability) as client:
-        verdict = audit_session(here, client, Fetched(lost.session, receipt=lost.receipt(), size=lost.log.size))
+        verdict = audit_session(
+            here, client, Fetched(lost.session, receipt=check_receipt(lost.receipt(), TRUST), size=lost.log.size)
+        )
     assert (verdict.status, verdict.code) == (Status.FAILED, "missing-from-log")
     (file,) = (tmp_path / "client").glob("*.fraud")
     assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
@@ -125,7 +127,7 @@ def test_a_log_that_tells_another_history_is_fraud_without_any_delay(tmp_path: P
     verdicts, _ = audit(tmp_path, logging([made], [made.head(root=bytes(32))]))
     assert [(verdict.status, verdict.code) for verdict in verdicts] == [(Status.FAILED, "two-histories")]
     (file,) = files(tmp_path)
-    assert Fraud.load(file).kind is Kind.TWO_HEADS
+    assert Fraud.load(file).kind is FraudKind.TWO_HEADS
     assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
 
 

@@ -78,4 +78,4 @@ def evidence_of(engine: Engine, session: str | None, kind: Kind = Kind.TOKENS) -
 
 def opened(engine: Engine, session: str | None) -> OpenedSession:
     """A session, checked as an auditor checks it before the model comes in."""
-    return check_evidence(evidence_of(engine, session), [engine.keys.provider.public])[0]
+    return check_evidence(evidence_of(engine, session), [engine.keys.provider.public]).session

@@ -87,7 +87,7 @@ def test_whole_answer_has_a_receipt(client: openai.OpenAI, engine: Engine) -> No
     )
     text = answer.choices[0].message.content
     assert text
-    session = check_receipt(receipt_of(answer), [engine.keys.provider.public], text)
+    session = check_receipt(receipt_of(answer), [engine.keys.provider.public], text).session
     end = session.spans[0].end
     assert answer.usage is not None
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (end.prompt_count, end.completion_count)
@@ -112,7 +112,7 @@ def test_stream_equals_whole_and_ends_with_receipt_and_usage(client: openai.Open
     last = chunks[-2]
     assert last.choices[0].finish_reason is not None
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
-    session = check_receipt(receipt_of(last), [engine.keys.provider.public], text)
+    session = check_receipt(receipt_of(last), [engine.keys.provider.public], text).session
     assert usage.usage.completion_tokens == session.spans[0].end.completion_count
     shown = [entry for chunk in chunks[:-1] if chunk.choices[0].logprobs for entry in chunk.choices[0].logprobs.content]
     assert len(shown) == usage.usage.completion_tokens
@@ -147,10 +147,10 @@ def test_a_session_of_two_turns(client: openai.OpenAI, engine: Engine, http: htt
     assert second["verifiable"]["session"] == session
     assert second["verifiable"]["turn"] == 1
     data = http.get(f"/v1/sessions/{session}/evidence", params={"kind": "full"}, headers=headers).content
-    opened, turns = check_evidence(Evidence.parse(data), [engine.keys.provider.public])
-    assert [turn.span.turn.turn for turn in turns] == [0, 1]
-    assert not opened.closed
-    check_receipt(kept, [engine.keys.provider.public], first.choices[0].message.content)
+    opened = check_evidence(Evidence.parse(data), [engine.keys.provider.public])
+    assert [turn.number for turn in opened.turns] == [0, 1]
+    assert not opened.session.closed
+    check_receipt(kept, [engine.keys.provider.public], first.choices[0].message.content or "")
 
 
 def test_evidence_and_proofs_need_the_capability(client: openai.OpenAI, engine: Engine, http: httpx.Client) -> None:
@@ -171,9 +171,9 @@ def test_evidence_and_proofs_need_the_capability(client: openai.OpenAI, engine: 
         evidence = Evidence.parse(data.content)
         assert evidence.kind is Kind.TOKENS
         assert data.headers["cache-control"] == "no-store"
-    position = check_receipt(receipt, [engine.keys.provider.public]).spans[0].turn.prompt_count
+    position = check_receipt(receipt, [engine.keys.provider.public]).session.spans[0].turn.prompt_count
     shown = Evidence.parse(http.get(f"/v1/sessions/{session}/proofs?positions={position}", headers=good).content)
-    _, turns = check_evidence(shown, [engine.keys.provider.public])
+    turns = check_evidence(shown, [engine.keys.provider.public]).turns
     assert [token.position for token in turns[0].shown.values()] == [position]
     listed = http.get("/v1/sessions").json()["sessions"]
     assert session in {entry["id"] for entry in listed}
@@ -255,7 +255,7 @@ def test_a_client_that_leaves_frees_its_slot(http: httpx.Client, engine: Engine)
     newest = engine.store.sessions(1)[0][1]
     engine.store.flush()
     evidence = engine.evidence.evidence(newest, Kind.TOKENS)
-    opened, _ = check_evidence(evidence, [engine.keys.provider.public])
+    opened = check_evidence(evidence, [engine.keys.provider.public]).session
     assert opened.closed
     assert opened.spans[0].end.finish is Finish.CANCELLED
 

@@ -21,6 +21,7 @@ from verifiable.request.request import COMPLETION, Request
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.records import Finish
 from verifier import Worker, audit
+from verifier.auditing.scope import audited
 from verifier.model.child import Child
 
 STORY = "Tell me a story about a lighthouse."
@@ -63,7 +64,7 @@ def test_a_long_prompt_and_several_turns_verify(smol: HonestProvider, worker: Wo
     made.close()
     verdict = audit(made.evidence(), worker, TRUST, receipt=made.receipt())
     assert (verdict.status, verdict.code) == (Status.EXACT, None)
-    assert [turn["prompt_tokens"] > 512 for turn in verdict.details["turns"]] == [True, False, False, False, False]
+    assert [turn.prompt_tokens > 512 for turn in audited(verdict).turns] == [True, False, False, False, False]
 
 
 def test_a_large_vocabulary_with_sliding_windows_verifies(gemma3: Path) -> None:

@@ -164,10 +164,10 @@ def test_earlier_heads_keep_their_receipts_evidence_and_consistency(
     for size, turns in ((head.size, 1), (later.size, 2)):
         receipt = Receipt.parse(client.get(f"{url}/receipt?size={size}", headers=headers).content)
         assert receipt.log is not None
-        assert len(check_receipt(receipt, trusted).spans) == turns
+        assert len(check_receipt(receipt, trusted).session.spans) == turns
         for kind in ("tokens", "full"):
             data = client.get(f"{url}/evidence?kind={kind}&size={size}", headers=headers).content
-            assert len(check_evidence(Evidence.parse(data), trusted)[1]) == turns
+            assert len(check_evidence(Evidence.parse(data), trusted).turns) == turns
     answer = client.get(f"{url}/consistency?old={head.size}&new={later.size}", headers=headers).json()
     path = [bytes.fromhex(value) for value in answer["path"]]
     verify_consistency(head.size, later.size, path, head.root, later.root)

@@ -167,7 +167,7 @@ def test_what_is_declared_verifies_exactly(served: Served, style: Path, tone: Pa
     assert first.size == style.stat().st_size
     verdict = served.audit(Adapter(style, 0.5), Adapter(tone))
     assert verdict.status is Status.EXACT
-    assert verdict.details["model"]["adapters"][0] == ["style.gguf", first.sha256.hex(), 0.5]
+    assert verdict.to_json()["details"]["model"]["adapters"][0] == ["style.gguf", first.sha256.hex(), 0.5]
 
 
 @pytest.mark.parametrize(

@@ -178,8 +178,8 @@ def test_the_models_sampling_is_the_default_and_verifies(base: Path, tmp_path: P
     turn = Turn(Engine, path, tmp_path / "own")
     assert turn.manifest.defaults == SamplingDefaults(0.5, 40, 0.75, 0.0, 1.25, 16)
     assert turn.left_out == ("mirostat 2",)
-    _, (opened,) = check_evidence(turn.evidence, turn.trust)
-    params = opened.span.turn.params
+    (opened,) = check_evidence(turn.evidence, turn.trust).turns
+    params = opened.leaf.params
     assert (params.temperature, params.top_k, params.top_p, params.repeat_penalty, params.repeat_last_n) == (
         *(0.5, 40, 0.75),
         *(1.25, 16),

@@ -375,7 +375,7 @@ def test_a15_the_newest_entries_deleted(engine: Engine) -> None:
     _, session = ask(engine, user("Count to ten.", max_tokens=10, ignore_eos=True))
     evidence = evidence_of(engine, session, Kind.FULL)
     trust = [engine.keys.provider.public]
-    whole, _ = check_evidence(evidence, trust)
+    whole = check_evidence(evidence, trust).session
     size = whole.head.size - 5
     leaves = {index: data for index, data in evidence.opening.leaves.items() if index < size}
     with pytest.raises(VerificationError) as caught:

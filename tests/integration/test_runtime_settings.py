@@ -124,7 +124,7 @@ def test_what_is_stated_verifies_exactly(base: Path, tmp_path: Path, rope: Rope)
     assert (served.manifest.runtime.rope, served.manifest.runtime.device) == (rope, NO_DEVICE)
     verdict = served.audit()
     assert verdict.status is Status.EXACT, verdict
-    assert verdict.details["runtime"]["rope"] == rope.stated()
+    assert verdict.to_json()["details"]["runtime"]["rope"] == rope.stated()
 
 
 @pytest.mark.parametrize(("kind", "stated"), [(Elsewhere, Rope()), (Unscaled, BASE)])

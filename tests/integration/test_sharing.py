@@ -22,6 +22,7 @@ from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.sampling.logits import Entries
 from verifiable.wire.ids import common_prefix
+from verifier.auditing.scope import audited
 from verifier.campaign.campaign import audit_provider
 from verifier.campaign.client import Client
 from verifier.campaign.crew import Member
@@ -109,7 +110,7 @@ def test_verdicts_are_the_same_with_and_without_sharing_and_with_two_processes(
         assert audit(sessions, [sharing, twin], tmp_path / "two") == expected
         assert twin.reused > 0
         assert alone.reused == 0
-    prompts = sum(turn["prompt_tokens"] for verdict in expected for turn in verdict.details["turns"])
+    prompts = sum(turn.prompt_tokens for verdict in expected for turn in audited(verdict).turns)
     assert once > prompts / 2  # and it is no small part
     by_session = {str(verdict.session)[:2]: verdict for verdict in expected}
     assert {name for name, verdict in by_session.items() if verdict.status is Status.EXACT} == {"01", "03", "05"}

@@ -180,20 +180,20 @@ def test_states_of_one_log_tell_one_history(before: int, after: int) -> None:
     for _ in range(before):
         recording.turn(ask(max_tokens=3), PROMPT)
     receipt = recording.receipt()
-    first = Bound.of(receipt.opening, recording.log.size, recording.log.tree.root())
+    first = Bound.of(receipt.opening, recording.log.head(0))
     for _ in range(after):
         recording.turn(ask(max_tokens=2), PROMPT)
     for kind in (Kind.TOKENS, Kind.FULL):
         evidence = recording.evidence(kind)
-        session, turns = check_evidence(evidence, TRUST)
-        second = Bound.of(evidence.opening, session.head.size, session.head.root)
+        opened = check_evidence(evidence, TRUST)
+        second = Bound.of(evidence.opening, opened.session.head)
         check_same_history(first, second)
         check_same_history(second, first)
-        for turn in turns[:before]:
-            leaves = recording.leaves[turn.span.first : turn.span.end.seq]
+        for turn in opened.turns[:before]:
+            leaves = recording.leaves[turn.first : turn.end.seq]
             hashes = [leaf_hash(leaf) for leaf in leaves]
-            assert first.first_difference(turn.span.first, hashes) is None
+            assert first.first_difference(turn.first, hashes) is None
             wrong = [*hashes[:-1], b"\0" * 32]
-            where = first.first_difference(turn.span.first, wrong)
+            where = first.first_difference(turn.first, wrong)
             assert where is not None
-            assert where[0] <= turn.span.end.seq - 1 < where[1]
+            assert where[0] <= turn.end.seq - 1 < where[1]

@@ -19,7 +19,7 @@ from verifiable.sampling.logits import Entries
 from verifiable.session.evidence import TurnEvidence
 from verifier.campaign.client import Client
 from verifier.campaign.crew import Member, audit_all, check_cores, prompt_key
-from verifier.campaign.fetched import Auditor, Fetched
+from verifier.campaign.fetched import Auditor, Fetched, Received
 
 
 @dataclass
@@ -61,7 +61,9 @@ def session(number: int, system: str, row=made_up) -> Fetched:
     messages = [{"role": "system", "content": system}, {"role": "user", "content": f"Question {number}"}]
     made.turn(ask(messages=messages, max_tokens=4, verifiable={"nonce": f"{number:020x}"}), PROMPT, row)
     made.close()
-    return Fetched(made.session, evidence=made.evidence().encode())
+    received = Received(made.evidence().encode())
+    received.open(*received.parse(TRUST))
+    return Fetched(made.session, evidence=received)
 
 
 def other(ids: Sequence[int]) -> Entries:
@@ -75,7 +77,7 @@ def group() -> list[Fetched]:
     found = [session(number, f"You are {'A' if number % 2 else 'B'}.") for number in range(1, 18)]
     found.append(session(18, "You are A.", other))
     found.insert(3, Fetched(b"\xaa" * 16, error=VerificationError("withheld", code="no-evidence")))
-    found.insert(7, Fetched(b"\xbb" * 16, evidence=b"no evidence"))
+    found.insert(7, Fetched(b"\xbb" * 16, evidence=Received(b"no evidence")))
     return found
 
 

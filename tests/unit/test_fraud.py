@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, made_up, manifest, recording
-from verifiable.checking.fraud import MERGE_DELAY, Fraud, Kind, narrowed
+from verifiable.checking.checks import check_evidence, check_head
+from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind, narrowed
 from verifiable.checking.verdict import Status
 from verifiable.errors import MalformedError, VerifiableError, VerificationError
 from verifiable.sampling.logits import Entries
@@ -57,26 +58,26 @@ def logged(missing: bytes, later: int = MERGE_DELAY + 1, more: tuple[bytes, ...]
     entries = (*(head(session=bytes([at]) * 16, time=TIME + at) for at in range(1, 5)), *more)
     entries = (*entries, head(session=b"\x63" * 16, time=TIME + later))
     root = Tree.from_leaves(map(leaf_hash, entries)).root()
-    return Fraud(Kind.MISSING, (stated(),), (missing, note(len(entries), root)), entries=entries)
+    return Fraud(FraudKind.MISSING, (stated(),), (missing, note(len(entries), root)), entries=entries)
 
 
 def test_two_heads_prove_two_histories():
-    made = Fraud(Kind.TWO_HEADS, (stated(),), (head(), head(root=b"s" * 32)))
+    made = Fraud(FraudKind.TWO_HEADS, (stated(),), (head(), head(root=b"s" * 32)))
     proven = Fraud.parse(made.encode()).verify(TRUST)
     assert (proven.code, proven.session) == ("two-histories", b"\x07" * 16)
-    two = Fraud(Kind.TWO_HEADS, (stated(), stated(k=20)), made.signed)
+    two = Fraud(FraudKind.TWO_HEADS, (stated(), stated(k=20)), made.signed)
     assert two.verify(TRUST).code == "two-histories"
 
 
 @pytest.mark.parametrize("other", [head(), head(size=6, root=b"s" * 32), head(root=b"s" * 32, session=b"\x08" * 16)])
 def test_heads_that_do_not_contradict_each_other_prove_nothing(other):
     with pytest.raises(VerificationError, match="contradict") as caught:
-        Fraud(Kind.TWO_HEADS, (stated(),), (head(), other)).verify(TRUST)
+        Fraud(FraudKind.TWO_HEADS, (stated(),), (head(), other)).verify(TRUST)
     assert caught.value.code == "nothing-checked"
 
 
 def test_two_checkpoints_prove_two_histories_of_the_log():
-    made = Fraud(Kind.TWO_CHECKPOINTS, (stated(),), (note(), note(root=b"s" * 32)))
+    made = Fraud(FraudKind.TWO_CHECKPOINTS, (stated(),), (note(), note(root=b"s" * 32)))
     assert Fraud.parse(made.encode()).verify(TRUST).code == "two-histories"
     with pytest.raises(VerificationError, match="contradict"):
         replace(made, signed=(note(), note(6))).verify(TRUST)
@@ -84,15 +85,16 @@ def test_two_checkpoints_prove_two_histories_of_the_log():
 
 def test_a_token_is_contradicted_by_its_own_record():
     evidence = liar().evidence(EvidenceKind.FULL)
-    made = frauds.of_token(evidence, TRUST, 0, 3)
+    opened = check_evidence(evidence, TRUST)
+    made = frauds.of_token(opened, TRUST, 0, 3)
     assert made is not None
     proven = Fraud.parse(made.encode()).verify(TRUST)
     assert (proven.code, proven.turn, proven.position) == ("token-not-sampled", 0, 10)
     assert len(made.opening.leaves) == 2
     assert len(made.encode()) < len(evidence.encode()) / 4
     with pytest.raises(VerificationError, match="follows"):
-        frauds.of_token(evidence, TRUST, 0, 2)
-    assert frauds.of_token(liar().evidence(EvidenceKind.TOKENS), TRUST, 0, 3) is None
+        frauds.of_token(opened, TRUST, 0, 2)
+    assert frauds.of_token(check_evidence(liar().evidence(EvidenceKind.TOKENS), TRUST), TRUST, 0, 3) is None
 
 
 def test_a_narrowed_opening_gives_the_same_root():
@@ -128,11 +130,11 @@ def test_a_log_that_may_still_be_honest_proves_nothing(made, why):
 
 
 def all_kinds() -> list[Fraud]:
-    token = frauds.of_token(liar().evidence(EvidenceKind.FULL), TRUST, 0, 3)
+    token = frauds.of_token(check_evidence(liar().evidence(EvidenceKind.FULL), TRUST), TRUST, 0, 3)
     assert token is not None
     return [
-        Fraud(Kind.TWO_HEADS, (stated(),), (head(), head(root=b"s" * 32))),
-        Fraud(Kind.TWO_CHECKPOINTS, (stated(),), (note(), note(root=b"s" * 32))),
+        Fraud(FraudKind.TWO_HEADS, (stated(),), (head(), head(root=b"s" * 32))),
+        Fraud(FraudKind.TWO_CHECKPOINTS, (stated(),), (note(), note(root=b"s" * 32))),
         token,
         logged(head()),
     ]
@@ -150,11 +152,11 @@ def test_every_changed_byte_is_noticed_and_no_stranger_is_accused(made: Fraud):
         assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "nothing-checked")
     stranger = PrivateKey.generate("acme", b"q" * 32)
     verdict = frauds.verify(data, [stranger.public])
-    assert (verdict.status, verdict.details["reason"]) == (Status.INCONCLUSIVE, "untrusted-key")
+    assert (verdict.status, verdict.details) == (Status.INCONCLUSIVE, frauds.NothingProven("untrusted-key"))
 
 
 def test_a_file_of_the_wrong_shape_is_malformed():
-    two = Fraud(Kind.TWO_HEADS, (stated(),), (head(), head(root=b"s" * 32)))
+    two = Fraud(FraudKind.TWO_HEADS, (stated(),), (head(), head(root=b"s" * 32)))
     opened = recording().evidence().opening
     for bad in (
         replace(two, manifests=()),
@@ -162,20 +164,20 @@ def test_a_file_of_the_wrong_shape_is_malformed():
         replace(two, signed=(head(),)),
         replace(two, opening=opened),
         replace(two, entries=(head(),)),
-        replace(two, kind=Kind.TOKEN),
-        replace(two, kind=Kind.TWO_CHECKPOINTS, manifests=(stated(), stated())),
+        replace(two, kind=FraudKind.TOKEN),
+        replace(two, kind=FraudKind.TWO_CHECKPOINTS, manifests=(stated(), stated())),
     ):
         with pytest.raises(MalformedError):
             Fraud.parse(bad.encode())
 
 
 def test_what_the_auditor_saw_it_remembers_across_audits(tmp_path: Path):
-    assert Memory(tmp_path, TRUST).head(stated(), head()) is None
-    latest = Memory(tmp_path, TRUST).head(stated(), head(size=9, root=b"t" * 32))
+    assert Memory(tmp_path, TRUST).head(check_head(stated(), head(), TRUST)) is None
+    latest = Memory(tmp_path, TRUST).head(check_head(stated(), head(size=9, root=b"t" * 32), TRUST))
     assert latest is not None
     assert latest.size == 5
     with pytest.raises(Contradiction) as caught:
-        Memory(tmp_path, TRUST).head(stated(), head(root=b"s" * 32))
+        Memory(tmp_path, TRUST).head(check_head(stated(), head(root=b"s" * 32), TRUST))
     assert caught.value.code == "two-histories"
     assert caught.value.fraud is not None
     assert caught.value.fraud.verify(TRUST).code == "two-histories"
@@ -183,7 +185,7 @@ def test_what_the_auditor_saw_it_remembers_across_audits(tmp_path: Path):
 
 def test_a_log_that_forks_or_shrinks_is_noticed(tmp_path: Path):
     memory = Memory(tmp_path, TRUST)
-    assert memory.checkpoint(stated(), note()) is None
+    assert memory.checkpoint(stated(), note())[0] is None
     with pytest.raises(Contradiction) as caught:
         memory.checkpoint(stated(), note(root=b"s" * 32))
     assert caught.value.fraud is not None
@@ -199,13 +201,13 @@ def test_a_log_that_forks_or_shrinks_is_noticed(tmp_path: Path):
 
 def test_damaged_state_is_an_error_and_not_forgotten(tmp_path: Path):
     memory = Memory(tmp_path, TRUST)
-    memory.head(stated(), head())
+    memory.head(check_head(stated(), head(), TRUST))
     path = next(tmp_path.rglob("*.seen"))
     data = bytearray(path.read_bytes())
     data[40] ^= 1
     path.write_bytes(data)
     with pytest.raises(MalformedError):
-        memory.head(stated(), head(size=6))
+        memory.head(check_head(stated(), head(size=6), TRUST))
 
 
 class Provider:
@@ -230,25 +232,31 @@ class Provider:
         return list(Tree.from_leaves(self.leaves[:new]).consistency_proof(old, new))
 
 
+def grow(memory: Memory, client: Any, made: Recording) -> None:
+    """What an audit does with a session's evidence, if it remembers."""
+    opened = check_evidence(made.evidence(), TRUST)
+    check_growth(memory, client, opened, memory.head(opened.session.signed), newest=True)
+
+
 def test_a_session_that_grew_must_still_tell_what_it_told(tmp_path: Path):
     memory: Any = Memory(tmp_path, TRUST)
     made = recording(1)
     client: Any = Provider(made)
-    check_growth(memory, client, made.evidence(), TRUST, newest=True)
+    grow(memory, client, made)
     old = made.log.size
     made.turn(ask(max_tokens=5), range(1, 9), made_up)
     client.receipts[made.log.size] = made.receipt().encode()
-    check_growth(memory, client, made.evidence(), TRUST, newest=True)
+    grow(memory, client, made)
     other = recording(1, body={"temperature": 0.1})  # the same session, told otherwise, and grown
     other.turn(ask(max_tokens=5), range(1, 9), made_up)
     other.turn(ask(max_tokens=5), range(1, 9), made_up)
     with pytest.raises(VerifiableError) as caught:
-        check_growth(memory, client, other.evidence(), TRUST, newest=True)
+        grow(memory, client, other)
     assert getattr(caught.value, "code", "") == "two-histories"
     shorter = recording(1)
     assert shorter.log.size == old
     with pytest.raises(Contradiction) as rolled:
-        check_growth(memory, client, shorter.evidence(), TRUST, newest=True)
+        grow(memory, client, shorter)
     assert rolled.value.code == "list-differs"
 
 
@@ -274,4 +282,4 @@ def test_leaves_of_other_turns_do_not_pass_for_a_contradiction():
     turns = [leaf.seq for leaf in leaves if isinstance(leaf, records.Turn)]
     wrong = narrowed(evidence.opening, made.log.size, {turns[1], turns[0] + 4})
     with pytest.raises(MalformedError):
-        Fraud(Kind.TOKEN, (evidence.manifest,), (evidence.head,), wrong).verify(TRUST)
+        Fraud(FraudKind.TOKEN, (evidence.manifest,), (evidence.head,), wrong).verify(TRUST)

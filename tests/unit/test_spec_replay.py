@@ -43,7 +43,7 @@ def test_only_what_was_replayed_is_counted(asks: dict[str, Any], kind: Kind, cou
     story = Story.open(f"{asks} {kind}").turn(asked(**asks), 5)
     shown = [token.seq for token in story.tokens()[1:3]]
     evidence = story.evidence(kind, shown=shown if kind is Kind.RECORDS else [])
-    _, (turn,) = check_evidence(evidence, TRUST)
+    (turn,) = check_evidence(evidence, TRUST).turns
     assert replayable(turn) == count
     assert replay_records(turn) is None
     verdict = told(story, evidence)
@@ -56,7 +56,7 @@ def test_suppressed_ids_need_neither_the_model_nor_the_tokens_before(kind: Kind,
     manifest = replace(MANIFEST, model=replace(MANIFEST.model, suppressed=(0, 2, 4)))
     story = Story.open("suppressed", manifest).turn(asked(temperature=1.2), 5, words=10)
     shown = [token.seq for token in story.tokens()[1:3]]
-    _, (turn,) = check_evidence(story.evidence(kind, shown=shown if kind is Kind.RECORDS else []), TRUST)
+    (turn,) = check_evidence(story.evidence(kind, shown=shown if kind is Kind.RECORDS else []), TRUST).turns
     assert (replayable(turn), replay_records(turn)) == (count, None)
 
 

@@ -22,12 +22,14 @@ from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams, choose
 from verifiable.session.challenge import place_window, window_lot
 from verifiable.session.evidence import Kind
+from verifier.auditing.rounding import decide_sessions
+from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.model.reexecute import Probed
 from verifier.tolerant.calibrate import honest_classes, known_deviations, powers, replay_settings
 from verifier.tolerant.calibration import Calibration, Sample, settings_of
 from verifier.tolerant.statistics import Distances, measure
-from verifier.tolerant.tolerant import choose_length, decide, measured, settle
+from verifier.tolerant.tolerant import Comparison, choose_length, decide
 
 ROUNDING = 0.05
 TOKENS = 16
@@ -113,6 +115,12 @@ def check(made: Recording, calibration: Calibration | None, kind: Kind = Kind.FU
     return audit(made.evidence(kind).encode(), trust=TRUST, calibration=calibration, **options)
 
 
+def comparison(verdict: Verdict) -> Comparison:
+    made = audited(verdict).comparison
+    assert made is not None
+    return made
+
+
 def several(count: int, row, calibration: Calibration, start: int = 0) -> list[Verdict]:
     return [check(talk(start + at, row), calibration) for at in range(count)]
 
@@ -123,7 +131,7 @@ def test_without_a_calibration_it_stays_undecided():
 
 
 def test_honest_conversations_of_another_machine_are_verified_with_what_that_is_worth(calibration):
-    verdicts, decision = settle(calibration, several(8, rounded("provider"), calibration))
+    verdicts, decision = decide_sessions(calibration, several(8, rounded("provider"), calibration))
     assert decision is not None
     assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
     assert all(verdict.exit_code == 0 and verdict.tokens_checked == TOKENS for verdict in verdicts)
@@ -138,11 +146,11 @@ def test_honest_conversations_of_another_machine_are_verified_with_what_that_is_
 def test_one_conversation_is_too_little_for_a_pass(calibration):
     verdict = check(talk(1, rounded("provider")), calibration)
     assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "too-little-evidence")
-    assert verdict.details["turns"][0]["strip"] == "~" * TOKENS
+    assert audited(verdict).turns[0].strip == "~" * TOKENS
 
 
 def test_a_coarse_model_fails_after_a_few_conversations(calibration):
-    verdicts, decision = settle(calibration, several(5, rounded("provider", deviation=0.5), calibration))
+    verdicts, decision = decide_sessions(calibration, several(5, rounded("provider", deviation=0.5), calibration))
     assert decision is not None
     assert decision.path.crossed is not None
     assert {(verdict.status, verdict.code) for verdict in verdicts} == {(Status.FAILED, "distribution-differs")}
@@ -156,14 +164,16 @@ def test_only_as_many_tokens_are_computed_as_the_calibration_compares(calibratio
     for number in range(8):
         seed = bytes([number]) * 32
         verdict = check(talk(1, rounded("provider"), tokens=24), calibration, seed=seed)
-        window = verdict.details["tolerant"]["window"]
+        window = comparison(verdict).to_json()["window"]
         start = place_window(window_lot(seed, bytes.fromhex(verdict.session or "")), 24, 16)
         assert window == {"seed": seed.hex(), "lot": window["lot"], "start": start, "tokens": 24}
-        assert verdict.details["turns"][0]["strip"] == "." * start + "~" * 16 + "." * (8 - start)
-        assert len(verdict.details["turns"][0]["differences"]) == start + 16
+        assert audited(verdict).turns[0].strip == "." * start + "~" * 16 + "." * (8 - start)
+        assert len(audited(verdict).turns[0].differences) == start + 16
         starts.add(start)
     assert len(starts) > 3
-    verdicts, _ = settle(calibration, [check(talk(at, rounded("provider"), tokens=24), calibration) for at in range(8)])
+    verdicts, _ = decide_sessions(
+        calibration, [check(talk(at, rounded("provider"), tokens=24), calibration) for at in range(8)]
+    )
     assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
     assert verdicts[0].tokens_checked == 16
     assert any("outside of a window of 16" in note for note in verdicts[0].not_shown)
@@ -171,7 +181,7 @@ def test_only_as_many_tokens_are_computed_as_the_calibration_compares(calibratio
 
 def test_without_a_seed_each_audit_draws_its_own(calibration):
     made = talk(1, rounded("provider"), tokens=200)
-    windows = [check(made, calibration).details["tolerant"]["window"]["seed"] for _ in range(2)]
+    windows = [comparison(check(made, calibration)).seed for _ in range(2)]
     assert windows[0] != windows[1]
 
 
@@ -185,12 +195,11 @@ def test_a_window_that_spans_turns_is_computed_in_each_of_them(calibration):
     for number in range(40):
         seed = bytes([number]) * 32
         verdict = check(made, calibration, seed=seed)
-        window, found = verdict.details["tolerant"]["window"], measured(verdict)
-        assert found is not None
-        assert (window["tokens"], len(found)) == (50, 16)
-        strip = "".join(turn["strip"] for turn in verdict.details["turns"])
-        assert strip == "." * window["start"] + "~" * 16 + "." * (34 - window["start"])
-        for at, value in enumerate(found.claim, window["start"]):
+        measured = comparison(verdict).distances
+        assert (measured.total, len(measured)) == (50, 16)
+        strip = "".join(turn.strip for turn in audited(verdict).turns)
+        assert strip == "." * measured.start + "~" * 16 + "." * (34 - measured.start)
+        for at, value in enumerate(measured.claim, measured.start):
             assert whole.setdefault(at, value) == value
     assert len(whole) > 40
 
@@ -209,19 +218,19 @@ def cheat_after(tokens: int, row: Row) -> Row:
 def test_a_provider_that_cheats_after_the_tokens_that_are_compared_first_is_caught(calibration, monkeypatch):
     coarse = cheat_after(TOKENS, rounded("provider", deviation=0.5))
     sessions = [talk(at, coarse, tokens=96) for at in range(12)]
-    verdicts, decision = settle(calibration, [check(made, calibration, seed=b"s" * 32) for made in sessions])
+    verdicts, decision = decide_sessions(calibration, [check(made, calibration, seed=b"s" * 32) for made in sessions])
     assert decision is not None
     assert decision.path.crossed is not None
     assert "distribution-differs" in {verdict.code for verdict in verdicts}
     # Were it known beforehand that the first tokens count, it would pass.
-    monkeypatch.setattr("verifier.auditing.session.window_lot", lambda seed, session: 0)
-    verdicts, decision = settle(calibration, [check(made, calibration, seed=b"s" * 32) for made in sessions])
+    monkeypatch.setattr("verifier.auditing.rounding.window_lot", lambda seed, session: 0)
+    verdicts, decision = decide_sessions(calibration, [check(made, calibration, seed=b"s" * 32) for made in sessions])
     assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
 
 
 def test_honest_long_answers_are_not_accused(calibration):
     sessions = [talk(at, rounded("provider"), tokens=96) for at in range(24)]
-    verdicts, decision = settle(calibration, [check(made, calibration) for made in sessions])
+    verdicts, decision = decide_sessions(calibration, [check(made, calibration) for made in sessions])
     assert decision is not None
     assert decision.path.highest < 3.0
     assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
@@ -248,17 +257,17 @@ def test_every_place_is_as_likely_as_another():
 
 def test_where_a_provider_lies_sometimes_the_other_sessions_are_left_undecided(calibration):
     lies = several(5, rounded("provider", deviation=0.5), calibration)
-    verdicts, _ = settle(calibration, [*several(3, rounded("provider"), calibration, 50), *lies])
+    verdicts, _ = decide_sessions(calibration, [*several(3, rounded("provider"), calibration, 50), *lies])
     assert [verdict.status for verdict in verdicts] == [Status.INCONCLUSIVE] * 3 + [Status.FAILED] * 5
 
 
 def test_what_the_numbers_cannot_tell_is_never_passed_in_silence(calibration):
-    verdicts, decision = settle(calibration, several(8, rounded("provider", deviation=0.004), calibration))
+    verdicts, decision = decide_sessions(calibration, several(8, rounded("provider", deviation=0.004), calibration))
     assert decision is not None
     assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
     assert all("hidden" in " ".join(verdict.not_shown) for verdict in verdicts)
     only = replace(calibration, power={"hidden": calibration.power["hidden"]})
-    undecided, _ = settle(only, several(8, rounded("provider"), calibration))
+    undecided, _ = decide_sessions(only, several(8, rounded("provider"), calibration))
     assert {verdict.code for verdict in undecided} == {"too-little-evidence"}
 
 
@@ -283,13 +292,13 @@ def test_records_are_asked_for_where_only_tokens_were_given(calibration):
 
     verdict = check(made, calibration, Kind.TOKENS, fetch_full=fetch)
     assert asked == [0]
-    assert measured(verdict) is not None
+    assert audited(verdict).comparison is not None
 
 
 def test_settings_that_are_not_invariant_lead_here_too(calibration):
     stated = manifest(runtime=runtime(invariant=False))
     verdict = check(talk(1, rounded("provider"), manifest=stated), calibration)
-    assert measured(verdict) is not None
+    assert audited(verdict).comparison is not None
 
 
 @pytest.mark.parametrize(
@@ -305,7 +314,7 @@ def test_a_calibration_for_something_else_is_refused(calibration, change, what):
     verdict = check(talk(1, rounded("provider")), replace(calibration, **change))
     assert verdict.status is Status.INCONCLUSIVE
     assert what in verdict.summary
-    assert measured(verdict) is None
+    assert audited(verdict).comparison is None
 
 
 def test_a_machine_without_rounding_of_its_own_has_no_scale(calibration):
@@ -384,10 +393,11 @@ def test_the_report_shows_path_distribution_and_what_cannot_be_told(calibration)
     from verifier.report.report import render
 
     for deviation, words in ((0.0, "Comparison within rounding"), (0.5, "distribution-differs")):
-        verdicts, decision = settle(calibration, several(8, rounded("provider", deviation=deviation), calibration))
+        verdicts, decision = decide_sessions(
+            calibration, several(8, rounded("provider", deviation=deviation), calibration)
+        )
         assert decision is not None
-        told = {**decision.to_json(), "claimed": calibration.claimed()}
-        page = render(Outcome("file", tuple(verdicts), details={"tolerant": told}))
+        page = render(Outcome("file", tuple(verdicts), decision=decision, calibration=calibration))
         assert words in page
         assert page.count("<polyline") == 1
         assert "other-machine" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from tests.made_up_model import PROMPT
 from tests.sessions import PROVIDER, SESSION, TRUST, Recording, ask, made_up
+from verifiable.checking.checks import check_receipt
 from verifiable.checking.verdict import Status
 from verifiable.cli import main
-from verifiable.errors import MalformedError
+from verifiable.errors import MalformedError, VerificationError
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams, choose
 from verifiable.session.evidence import Evidence, Kind
@@ -21,7 +23,7 @@ from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PrivateKey
 from verifier.commands import files, run
 from verifier.commands.options import parse_seed
-from verifier.offline.offline import as_committed, verify_with_evidence
+from verifier.offline.offline import readings, verify_with_evidence
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +147,14 @@ def test_replay_of_shown_records_needs_no_model() -> None:
 
 def test_a_final_newline_is_forgiven_only_where_it_is_all_that_differs(made: Recording) -> None:
     text = made.texts[-1]
-    assert as_committed(made.receipt(), TRUST, text + "\n") == text
-    assert as_committed(made.receipt(), TRUST, text) == text
-    assert as_committed(made.receipt(), TRUST, text + "\n\n") == text + "\n\n"
-    assert as_committed(made.receipt(), TRUST, "other\n") == "other\n"
+    for given in (text, text + "\n"):
+        assert check_receipt(made.receipt(), TRUST, *readings(given)).text == text
+    for given in (text + "\n\n", "other\n", text[:-1]):
+        assert readings(given)[0] == given
+        with pytest.raises(VerificationError) as caught:
+            check_receipt(made.receipt(), TRUST, *readings(given))
+        assert caught.value.code == "text-differs"
+        assert caught.value.found == hashlib.sha256(given.encode()).hexdigest()
 
 
 # Files.

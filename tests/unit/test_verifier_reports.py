@@ -20,6 +20,7 @@ from verifiable.errors import EngineError, MalformedError
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.manifest import ModelFile
 from verifiable.sampling.logits import Entries
+from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.campaign.outcome import Draw, Outcome
 from verifier.model import pipe
@@ -165,8 +166,11 @@ def test_a_strip_of_suspects_and_of_wrong_draws() -> None:
 
 def test_a_very_long_answer_is_cut_in_the_picture_only() -> None:
     long = verdict()
-    turn = {**long.details["turns"][0], "strip": "=" * 10_000, "tokens": 10_000}
-    text = report.render(outcome(replace(long, details={**long.details, "turns": [turn]})))
+    details = audited(long)
+    (turn,) = details.turns
+    assert turn.result is not None
+    turn = replace(turn, result=replace(turn.result, strip="=" * 10_000, tokens=10_000))
+    text = report.render(outcome(replace(long, details=replace(details, turns=(turn,)))))
     assert text.count("<i></i>") < 5000
     assert "the first 4000 are drawn" in text
 

@@ -20,6 +20,7 @@ from verifiable.sampling.sampler import SamplingParams, choose
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.records import Finish
 from verifiable.wire.keys import PrivateKey
+from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.model.reexecute import Probed
 
@@ -53,7 +54,7 @@ def test_honest_sessions_verify_exactly(kind: Kind, burst: int, temperature: flo
     verdict = check(made, kind, receipt=made.receipt(), text=made.texts[0])
     assert (verdict.status, verdict.code) == (Status.EXACT, None)
     assert verdict.tokens_checked == verdict.tokens_total == 12
-    assert verdict.details["turns"][0]["strip"] == "=" * 12
+    assert audited(verdict).turns[0].strip == "=" * 12
     assert all(item.passed for item in verdict.checks)
     assert verdict.exit_code == 0
 
@@ -142,8 +143,8 @@ def test_another_model_is_found_at_the_first_token(step: float) -> None:
         honest, committed = made_up(PROMPT), near(step)(PROMPT)
         assert verdict.expected == f"id {honest.ids[0]}, logit {honest.logits[0]:.9g}"
         assert verdict.found == f"id {committed.ids[0]}, logit {committed.logits[0]:.9g}"
-        assert verdict.details["turns"][0]["strip"] == "!" * 12
-        assert verdict.details["turns"][0]["differences"] == pytest.approx([abs(step)] * 12, rel=1e-3)
+        assert audited(verdict).turns[0].strip == "!" * 12
+        assert audited(verdict).turns[0].differences == pytest.approx([abs(step)] * 12, rel=1e-3)
 
 
 @pytest.mark.parametrize("start", range(8))
@@ -152,11 +153,11 @@ def test_a_switch_in_the_middle_is_found_where_it_happens(start: int) -> None:
     full = made.evidence(Kind.FULL).encode()
     verdict = check(made, fetch_full=lambda turn: full)
     assert (verdict.code, verdict.token) == ("logits-differ", start)
-    assert verdict.details["turns"][0]["strip"] == "=" * start + "!" * (8 - start)
+    assert audited(verdict).turns[0].strip == "=" * start + "!" * (8 - start)
     coarse = check(made)
     assert coarse.code == "records-differ"
     assert coarse.token is not None
-    low, high = coarse.details["fault"]["leaves"]
+    low, high = coarse.to_json()["details"]["fault"]["leaves"]
     assert low <= 2 + start < high
 
 
@@ -170,8 +171,8 @@ def test_one_bit_of_one_logit_is_found() -> None:
         return entries
 
     verdict = check(recorded(row=one_bit), Kind.FULL)
-    assert (verdict.code, verdict.token, verdict.details["fault"]["rank"]) == ("logits-differ", 5, K - 1)
-    assert verdict.details["turns"][0]["strip"] == "=====!======"
+    assert (verdict.code, verdict.token, verdict.to_json()["details"]["fault"]["rank"]) == ("logits-differ", 5, K - 1)
+    assert audited(verdict).turns[0].strip == "=====!======"
 
 
 def test_a_cache_of_another_type_is_proven() -> None:
@@ -224,7 +225,7 @@ def test_another_temperature_is_proven_with_its_interval(kind: Kind) -> None:
 
     verdict = check(recorded(60, draws=hotter, body={"temperature": 0.7}), kind)
     assert (verdict.status, verdict.code) == (Status.FAILED, "temperature-differs")
-    low, high = verdict.details["fault"]["temperature"]
+    low, high = verdict.to_json()["details"]["fault"]["temperature"]
     assert low <= 1.4 <= high
     assert high - low < 0.3
     assert verdict.guess is None
@@ -240,7 +241,7 @@ def test_a_changed_token_is_found_where_it_is(kind: Kind, at: int) -> None:
     verdict = check(recorded(draws=changed), kind)
     assert (verdict.code, verdict.token, verdict.position) == ("token-not-sampled", at, len(PROMPT) + at)
     if kind is Kind.TOKENS:
-        assert verdict.details["turns"][0]["strip"] == "=" * at + "s" + "=" * (11 - at)
+        assert audited(verdict).turns[0].strip == "=" * at + "s" + "=" * (11 - at)
 
 
 @pytest.mark.parametrize("kind", [Kind.TOKENS, Kind.FULL])

@@ -1,14 +1,22 @@
 """The checks that need no model: signatures, manifest, log paths, structure, and that what was used is what was asked.
 
-Pure functions in the order of spec/protocol.md, cheapest first; the first that fails raises VerificationError with
-its reason code (or MalformedError). What they return is safe to build on: everything in it was bound to the signed
-head.
+Pure functions. The order is that of spec/protocol.md, whose numbers stand in the docstrings, cheapest first; the first
+check that fails raises VerificationError with its reason code (or MalformedError):
+
+1. `Receipt.parse` or `Evidence.parse`: the file. They check nothing else.
+2. `check_head`, steps 2 and 3: who signed the manifest, and whether the head is by a key that the manifest names.
+3. `check_session`, steps 4 to 8: whether the leaves shown are those under the head, and what sessions are made of.
+4. `check_receipt`, steps 9 to 11: the turn, the text and the log proof.
+5. `check_evidence`, steps 9 to 17 for each turn that is opened: request, parameters, nonce, tokens and records.
+
+What they return is safe to build on: everything in it was bound to the signed head. It is made once and handed on, so
+that nothing is parsed or checked twice.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from verifiable.errors import MalformedError, PolicyError, VerificationError
@@ -19,27 +27,44 @@ from verifiable.session.evidence import Evidence, Kind, PackedTokens, id_width
 from verifiable.session.head import Head, verify_head
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
-from verifiable.session.records import Close, Leaf, Open, Token
+from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
 from verifiable.session.structure import TurnSpan, check_marks, check_structure, check_tokens
 from verifiable.tlog.proof import TlogProof
 from verifiable.wire.keys import PublicKey
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedSession:
-    """A session whose shown leaves are bound to a head signed under a trusted manifest."""
+class SignedHead:
+    """A head signed by a session key of a trusted manifest: what both say, and their envelopes as they came."""
 
     manifest: Manifest
     head: Head
+    manifest_envelope: bytes
+    head_envelope: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    """A session whose shown leaves are bound to a head signed under a trusted manifest."""
+
+    signed: SignedHead
     opened: Open
     spans: tuple[TurnSpan, ...]
     closed: bool
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.signed.manifest
+
+    @property
+    def head(self) -> Head:
+        return self.signed.head
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedTurn:
     """One turn of the evidence. `tokens` are the claimed ids in order; `shown` holds the records that the evidence
-    opens; `suppressed` are the ids that the manifest bars from every answer.
+    opens, by leaf; `suppressed` are the ids that the manifest bars from every answer.
     """
 
     span: TurnSpan
@@ -50,36 +75,95 @@ class OpenedTurn:
     suppressed: tuple[int, ...] = ()
 
     @property
+    def number(self) -> int:
+        """Which turn of the session it is, from 0."""
+        return self.span.turn.turn
+
+    @property
+    def leaf(self) -> Turn:
+        return self.span.turn
+
+    @property
+    def end(self) -> End:
+        return self.span.end
+
+    @property
+    def first(self) -> int:
+        """The index of its first token's leaf."""
+        return self.span.first
+
+    @property
+    def count(self) -> int:
+        """How many tokens it has."""
+        return self.span.end.completion_count
+
+    @property
+    def records(self) -> list[Token]:
+        """The records shown, in order."""
+        return [self.shown[seq] for seq in sorted(self.shown)]
+
+    @property
     def whole(self) -> bool:
         """Whether every token of the turn is known, packed or as records."""
-        return self.tokens is not None or len(self.shown) == self.span.end.completion_count
+        return self.tokens is not None or len(self.shown) == self.count
 
 
-def check_session(
-    head: bytes, manifest: bytes, opening: Opening, trusted: Iterable[PublicKey]
-) -> tuple[OpenedSession, dict[int, Token]]:
-    """Check signatures, validity, paths and structure. Returns the session, and any token leaves shown, by index."""
-    statement = verify_manifest(manifest, trusted)
-    signed = verify_head(head, statement.session_keys)
-    _same("manifest-differs", "the head was made under another manifest", signed.manifest_digest, statement.digest())
-    opening.check(signed.size, signed.root)
+@dataclass(frozen=True, slots=True)
+class OpenedReceipt:
+    """A receipt of which every check holds. `text` is the answer, where it was given and is the one committed to."""
+
+    receipt: Receipt
+    session: OpenedSession
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedEvidence:
+    """Evidence of which every check holds that needs no model and no replay."""
+
+    evidence: Evidence
+    session: OpenedSession
+    turns: tuple[OpenedTurn, ...]
+
+    def turn(self, number: int) -> OpenedTurn | None:
+        """The turn of that number; None where the evidence does not open it."""
+        return next((turn for turn in self.turns if turn.number == number), None)
+
+
+def require_trust(trust: Sequence[PublicKey]) -> None:
+    """Raise PolicyError where there is no key to trust: nothing can be verified then."""
+    if not trust:
+        raise PolicyError("no key to trust", hint="Get the provider's public key over a channel that you trust.")
+
+
+def check_head(manifest: bytes, head: bytes, trusted: Iterable[PublicKey]) -> SignedHead:
+    """Steps 2 and 3: open the manifest's envelope with the trusted keys, and the head's with the manifest's."""
+    stated = verify_manifest(manifest, trusted)
+    return SignedHead(stated, verify_head(head, stated.session_keys), manifest, head)
+
+
+def check_session(signed: SignedHead, opening: Opening) -> tuple[OpenedSession, dict[int, Token]]:
+    """Steps 4 to 8: paths, structure and validity. Returns the session, and any token leaves shown, by index."""
+    statement, head = signed.manifest, signed.head
+    _same("manifest-differs", "the head was made under another manifest", head.manifest_digest, statement.digest())
+    opening.check(head.size, head.root)
     leaves: dict[int, Leaf] = {}
     tokens: dict[int, Token] = {}
     for index, data in opening.leaves.items():
         leaf = records.parse(data)
         if isinstance(leaf, Token):
-            if leaf.seq != index or leaf.session != signed.session:
+            if leaf.seq != index or leaf.session != head.session:
                 raise VerificationError(
                     f"the record at leaf {index} belongs elsewhere",
                     code="sequence-broken",
-                    expected=f"leaf {index} of session {signed.session.hex()}",
+                    expected=f"leaf {index} of session {head.session.hex()}",
                     found=f"leaf {leaf.seq} of session {leaf.session.hex()}",
                     hint="It was taken from another place or another session.",
                 )
             tokens[index] = leaf
         else:
             leaves[index] = leaf
-    spans = check_structure(leaves, signed.size, signed.session)
+    spans = check_structure(leaves, head.size, head.session)
     opened = leaves[0]
     if not isinstance(opened, Open):  # check_structure has made sure; this tells the type checker
         raise MalformedError("leaf 0", expected="an open leaf", found=type(opened).__name__)
@@ -87,21 +171,32 @@ def check_session(
         "manifest-differs", "the session was opened under another manifest", opened.manifest_digest, statement.digest()
     )
     statement.check_valid_at(opened.time, "session's opening")
-    statement.check_valid_at(signed.time, "head")
-    if signed.time < opened.time:
+    statement.check_valid_at(head.time, "head")
+    if head.time < opened.time:
         raise VerificationError(
             "the head is older than the session",
             code="time-reversed",
             expected=f"from {opened.time}",
-            found=str(signed.time),
+            found=str(head.time),
         )
     closed = isinstance(leaves[max(leaves)], Close)
-    return OpenedSession(statement, signed, opened, spans, closed), tokens
+    return OpenedSession(signed, opened, spans, closed), tokens
 
 
-def check_receipt(receipt: Receipt, trusted: Iterable[PublicKey], text: str | None = None) -> OpenedSession:
-    """Check a receipt and, if given, that `text` is what the receipt's turn committed to."""
-    session, tokens = check_session(receipt.head, receipt.manifest, receipt.opening, trusted)
+def check_receipt(receipt: Receipt, trusted: Iterable[PublicKey], *texts: str) -> OpenedReceipt:
+    """Steps 2 to 11 of a receipt.
+
+    Args:
+        receipt: parsed, which is step 1.
+        trusted: the provider keys that may have signed the manifest.
+        texts: readings of the answer as the client has it, one of which must be what the receipt's turn committed to.
+    """
+    return check_receipt_under(check_head(receipt.manifest, receipt.head, trusted), receipt, *texts)
+
+
+def check_receipt_under(signed: SignedHead, receipt: Receipt, *texts: str) -> OpenedReceipt:
+    """Steps 4 to 11 of a receipt whose own head and manifest were opened already (`check_head`)."""
+    session, tokens = check_session(signed, receipt.opening)
     if tokens:
         raise MalformedError("receipt", expected="no token leaves", found=f"{len(tokens)} of them")
     if receipt.turn >= len(session.spans):
@@ -111,28 +206,30 @@ def check_receipt(receipt: Receipt, trusted: Iterable[PublicKey], text: str | No
             expected=f"turn {receipt.turn}",
             found=f"{len(session.spans)} turns",
         )
-    if text is not None:
-        check_text(session, receipt.turn, text)
+    text = check_text(session, receipt.turn, *texts) if texts else None
     if receipt.log is not None:
         _check_log(receipt.log, receipt.head, session.manifest)
-    return session
+    return OpenedReceipt(receipt, session, text)
 
 
-def check_text(session: OpenedSession, turn: int, text: str) -> None:
-    """Raise VerificationError (`text-differs`) unless `text` is what the turn committed to."""
+def check_text(session: OpenedSession, turn: int, *texts: str) -> str:
+    """Step 10. Returns the first of the readings that is what the turn committed to.
+
+    Raises VerificationError (`text-differs`) where none is.
+    """
     if turn >= len(session.spans):
         raise VerificationError(
             "there is no such turn", code="incomplete", expected=f"turn {turn}", found=f"{len(session.spans)} turns"
         )
-    _same(
-        "text-differs",
-        "the text is not the text that was committed",
-        hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(),
-        session.spans[turn].end.text_digest,
-    )
+    digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
+    committed = session.spans[turn].end.text_digest
+    if committed not in digests:
+        _same("text-differs", "the text is not the text that was committed", digests[0], committed)
+    return texts[digests.index(committed)]
 
 
 def _check_log(proof: bytes, head: bytes, manifest: Manifest) -> None:
+    """Step 11."""
     if manifest.log is None:
         raise VerificationError(
             "the receipt claims a log that its manifest does not name",
@@ -143,9 +240,14 @@ def _check_log(proof: bytes, head: bytes, manifest: Manifest) -> None:
     TlogProof.parse(proof).verify(head, manifest.log)
 
 
-def check_evidence(evidence: Evidence, trusted: Iterable[PublicKey]) -> tuple[OpenedSession, tuple[OpenedTurn, ...]]:
-    """Check everything about evidence that needs no model and no sampler replay."""
-    session, tokens = check_session(evidence.head, evidence.manifest, evidence.opening, trusted)
+def check_evidence(evidence: Evidence, trusted: Iterable[PublicKey]) -> OpenedEvidence:
+    """Steps 2 to 17 of evidence: everything that needs neither the model nor the sampler's replay."""
+    return check_evidence_under(check_head(evidence.manifest, evidence.head, trusted), evidence)
+
+
+def check_evidence_under(signed: SignedHead, evidence: Evidence) -> OpenedEvidence:
+    """Steps 4 to 17 of evidence whose own head and manifest were opened already (`check_head`)."""
+    session, tokens = check_session(signed, evidence.opening)
     turns = []
     for part in evidence.turns:
         if part.turn >= len(session.spans):
@@ -166,11 +268,12 @@ def check_evidence(evidence: Evidence, trusted: Iterable[PublicKey]) -> tuple[Op
         raise MalformedError(
             "evidence", expected="every record in an opened turn", found=f"{stray} records of other turns"
         )
-    return session, tuple(turns)
+    return OpenedEvidence(evidence, session, tuple(turns))
 
 
 def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
-    leaf, end, manifest, request = turn.span.turn, turn.span.end, session.manifest, turn.request
+    """Steps 10 to 17 of one turn."""
+    leaf, end, manifest, request = turn.leaf, turn.end, session.manifest, turn.request
     where = f"turn {leaf.turn}"
     salted: list[Leaf] = [leaf, end, *turn.shown.values()]
     for part in salted:
@@ -224,7 +327,7 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
             )
     _check_records(session, turn)
     if kind is Kind.FULL:
-        tokens = [turn.shown[seq] for seq in sorted(turn.shown)]
+        tokens = turn.records
         check_tokens(turn.span, tokens)
         ids, sources = [token.token for token in tokens], [token.source for token in tokens]
         digest = records.tokens_digest(ids, sources, [token.row == 0 for token in tokens])
@@ -234,11 +337,12 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
 
 
 def _check_records(session: OpenedSession, turn: OpenedTurn) -> None:
-    leaf, manifest = turn.span.turn, session.manifest
+    """Steps 15 and 16, and 17 of packed tokens."""
+    leaf, manifest = turn.leaf, session.manifest
     vocabulary = manifest.model.vocabulary
     entries = min(manifest.k, vocabulary)
     for seq, token in turn.shown.items():
-        position = leaf.prompt_count + seq - turn.span.first
+        position = leaf.prompt_count + seq - turn.first
         if len(token.entries.ids) != entries or (token.turn, token.position) != (leaf.turn, position):
             raise VerificationError(
                 f"the record at leaf {seq}",
@@ -262,11 +366,11 @@ def _check_records(session: OpenedSession, turn: OpenedTurn) -> None:
         raise VerificationError(
             f"a token id of turn {leaf.turn}", code="record-invalid", expected=f"ids below {vocabulary}", found=max(ids)
         )
-    if records.tokens_digest(ids, sources, fresh) != turn.span.end.tokens_digest:
+    if records.tokens_digest(ids, sources, fresh) != turn.end.tokens_digest:
         raise VerificationError(
             f"the token ids or marks of turn {leaf.turn} in the evidence are not those that were committed",
             code="evidence-differs",
-            expected=turn.span.end.tokens_digest.hex(),
+            expected=turn.end.tokens_digest.hex(),
             found=records.tokens_digest(ids, sources, fresh).hex(),
             hint="The evidence was changed on its way; this alone doesn't show by whom. Get it again.",
         )

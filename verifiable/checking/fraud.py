@@ -40,7 +40,7 @@ MERGE_DELAY = 24 * 3600 * 1000
 """Milliseconds within which a head must be in the provider's log, where nothing else was agreed: a day."""
 
 
-class Kind(enum.IntEnum):
+class FraudKind(enum.IntEnum):
     """What a fraud file shows."""
 
     TWO_HEADS = 1
@@ -75,7 +75,7 @@ class Fraud:
         entries: every entry of the log, in order (`MISSING`), else empty.
     """
 
-    kind: Kind
+    kind: FraudKind
     manifests: tuple[bytes, ...]
     signed: tuple[bytes, ...]
     opening: Opening = field(default_factory=lambda: Opening({}, ()))
@@ -101,12 +101,12 @@ class Fraud:
         fields = unseal(data, 7, "fraud file", MAX_BYTES)
         if encoding.uint(fields[1], "fraud version") != VERSION:
             raise MalformedError("fraud version", expected=str(VERSION), found=str(fields[1]))
-        number = encoding.uint(fields[2], "fraud kind", max(Kind))
+        number = encoding.uint(fields[2], "fraud kind", max(FraudKind))
         if number < 1:
-            raise MalformedError("fraud kind", expected=f"1 to {int(max(Kind))}", found="0")
-        kind = Kind(number)
+            raise MalformedError("fraud kind", expected=f"1 to {int(max(FraudKind))}", found="0")
+        kind = FraudKind(number)
         manifests = encoding.array(fields[3], None, "fraud manifests", maximum=2)
-        signed = encoding.array(fields[4], 1 if kind is Kind.TOKEN else 2, "signed statements")
+        signed = encoding.array(fields[4], 1 if kind is FraudKind.TOKEN else 2, "signed statements")
         entries = encoding.array(fields[7], None, "log entries", maximum=MAX_ENTRIES)
         made = cls(
             kind,
@@ -115,12 +115,12 @@ class Fraud:
             Opening.from_cbor(fields[5], fields[6]),
             tuple(encoding.bytes_(item, "log entry", maximum=1 << 16) for item in entries),
         )
-        wanted = (1, 2) if kind is Kind.TWO_HEADS else (1,)
+        wanted = (1, 2) if kind is FraudKind.TWO_HEADS else (1,)
         if len(made.manifests) not in wanted:
             raise MalformedError("fraud manifests", expected=" or ".join(map(str, wanted)), found=len(made.manifests))
-        if bool(made.opening.leaves or made.opening.proof) != (kind is Kind.TOKEN):
+        if bool(made.opening.leaves or made.opening.proof) != (kind is FraudKind.TOKEN):
             raise MalformedError("fraud file", expected="an opening exactly where a token is shown", found=kind.name)
-        if made.entries and kind is not Kind.MISSING:
+        if made.entries and kind is not FraudKind.MISSING:
             raise MalformedError("fraud file", expected="log entries only with a missing head", found=kind.name)
         return made
 
@@ -143,13 +143,13 @@ class Fraud:
         """
         stated = [verify_manifest(item, trust) for item in self.manifests]
         match self.kind:
-            case Kind.TWO_HEADS:
+            case FraudKind.TWO_HEADS:
                 return self._two_heads(stated)
-            case Kind.TWO_CHECKPOINTS:
+            case FraudKind.TWO_CHECKPOINTS:
                 return self._two_checkpoints(stated[0])
-            case Kind.TOKEN:
+            case FraudKind.TOKEN:
                 return self._token(stated[0])
-            case Kind.MISSING:
+            case FraudKind.MISSING:
                 return self._missing(stated[0], delay)
 
     def _two_heads(self, stated: Sequence[Manifest]) -> Proven:
@@ -229,9 +229,9 @@ class Fraud:
     def _missing(self, stated: Manifest, delay: int) -> Proven:
         head = verify_head(self.signed[0], stated.session_keys)
         checkpoint = open_checkpoint(self.signed[1], _log(stated)).checkpoint
-        found = Tree.from_leaves(map(leaf_hash, self.entries))
-        if found.size != checkpoint.size or found.root() != checkpoint.root:
-            raise _nothing("the entries are not the whole log", f"{checkpoint.size} entries", f"{found.size}")
+        tree = Tree.from_leaves(map(leaf_hash, self.entries))
+        if tree.size != checkpoint.size or tree.root() != checkpoint.root:
+            raise _nothing("the entries are not the whole log", f"{checkpoint.size} entries", f"{tree.size}")
         latest = 0
         for entry in self.entries:
             logged = logged_head(entry, stated.session_keys)
@@ -292,7 +292,7 @@ def token_fraud(manifest: bytes, head: bytes, opening: Opening, size: int, turn:
 
     `opening` shows both, and was checked; the file shows no others.
     """
-    return Fraud(Kind.TOKEN, (manifest,), (head,), narrowed(opening, size, {turn, token}))
+    return Fraud(FraudKind.TOKEN, (manifest,), (head,), narrowed(opening, size, {turn, token}))
 
 
 def narrowed(opening: Opening, size: int, keep: Collection[int]) -> Opening:

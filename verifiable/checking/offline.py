@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from verifiable.checking.checks import OpenedSession, check_receipt
-from verifiable.checking.verdict import Check, Status, Verdict, from_error
-from verifiable.errors import PolicyError, VerifiableError
+from verifiable.checking.checks import OpenedReceipt, OpenedSession, check_receipt, require_trust
+from verifiable.checking.verdict import About, Check, Note, Status, Step, Verdict, from_error
+from verifiable.errors import VerifiableError
+from verifiable.manifest.manifest import Manifest
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import NonceSource
 from verifiable.wire.keys import PublicKey
+
+NO_LOG_PROOF = Note(
+    "That the session stands in the provider's public log: the receipt carries no proof of it", about=About.LOG
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptDetails:
+    """The session that a receipt opens."""
+
+    session: OpenedSession
+
+    def to_json(self) -> dict[str, Any]:
+        return {**manifest_json(self.session.manifest), **session_json(self.session)}
 
 
 def verify(receipt: Receipt | bytes, *, trust: Sequence[PublicKey], text: str | None = None) -> Verdict:
@@ -26,51 +43,69 @@ def verify(receipt: Receipt | bytes, *, trust: Sequence[PublicKey], text: str | 
     Raises:
         PolicyError: no key to trust.
     """
-    if not trust:
-        raise PolicyError("no key to trust", hint="Get the provider's public key over a channel that you trust.")
+    require_trust(trust)
     try:
         parsed = Receipt.parse(receipt) if isinstance(receipt, bytes) else receipt
-        session = check_receipt(parsed, trust, text)
+        return accepted(check_receipt(parsed, trust, *(() if text is None else (text,))))
     except VerifiableError as error:
-        return from_error(error, checks=(Check("Receipt", False, error.what),))
+        return refused(error)
+
+
+def refused(error: VerifiableError) -> Verdict:
+    """The verdict on a receipt of which a check does not hold."""
+    return from_error(error, checks=(Check(Step.RECEIPT, False, error.what),))
+
+
+def accepted(opened: OpenedReceipt) -> Verdict:
+    """The verdict on a receipt of which every check holds."""
+    session = opened.session
     return Verdict(
         Status.RECEIPT,
         f"signed by {session.manifest.provider}, and unchanged since",
         session=session.head.session.hex(),
-        turn=parsed.turn,
-        checks=tuple(_checks(parsed, session, text)),
-        not_shown=tuple(_not_shown(parsed, session, text)),
-        details={
-            "provider": session.manifest.provider,
-            "manifest": session.manifest.digest().hex(),
-            "manifest_valid": [session.manifest.valid_from, session.manifest.valid_to],
-            "head": {"size": session.head.size, "root": session.head.root.hex(), "time": session.head.time},
-            "opened": session.opened.time,
-            "session_turns": len(session.spans),
-        },
+        turn=opened.receipt.turn,
+        checks=tuple(_checks(opened)),
+        notes=tuple(_notes(opened)),
+        details=ReceiptDetails(session),
     )
 
 
-def _checks(receipt: Receipt, session: OpenedSession, text: str | None) -> list[Check]:
-    turns = len(session.spans)
-    found = [
-        Check("Manifest", True, f"signed by a key you trust as {session.manifest.provider}, valid at that time"),
-        Check("Head", True, f"{session.head.size} leaves, signed by a session key of that manifest"),
-        Check("Structure", True, f"{turns} turn{'s' if turns != 1 else ''}, complete, nothing removed or reordered"),
+def manifest_json(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "provider": manifest.provider,
+        "manifest": manifest.digest().hex(),
+        "manifest_valid": [manifest.valid_from, manifest.valid_to],
+    }
+
+
+def session_json(session: OpenedSession) -> dict[str, Any]:
+    return {
+        "head": {"size": session.head.size, "root": session.head.root.hex(), "time": session.head.time},
+        "opened": session.opened.time,
+        "session_turns": len(session.spans),
+    }
+
+
+def _checks(opened: OpenedReceipt) -> list[Check]:
+    session, receipt, turns = opened.session, opened.receipt, len(opened.session.spans)
+    checks = [
+        Check(Step.MANIFEST, True, f"signed by a key you trust as {session.manifest.provider}, valid at that time"),
+        Check(Step.HEAD, True, f"{session.head.size} leaves, signed by a session key of that manifest"),
+        Check(Step.STRUCTURE, True, f"{turns} turn{'s' if turns != 1 else ''}, complete, nothing removed or reordered"),
     ]
     if receipt.log is not None:
-        found.append(Check("Provider's log", True, "the head stands in the log that the manifest names"))
-    if text is not None:
-        found.append(Check("Text", True, f"it is the text that turn {receipt.turn} committed to"))
-    return found
+        checks.append(Check(Step.LOG, True, "the head stands in the log that the manifest names"))
+    if opened.text is not None:
+        checks.append(Check(Step.TEXT, True, f"it is the text that turn {receipt.turn} committed to"))
+    return checks
 
 
-def _not_shown(receipt: Receipt, session: OpenedSession, text: str | None) -> list[str]:
-    notes = ["That the model really said it: an audit re-executes it"]
-    if text is None:
-        notes.append("That the text you have is the text that was committed: no text was given")
-    if receipt.log is None:
-        notes.append("That the session stands in the provider's public log: the receipt carries no proof of it")
-    if session.spans[receipt.turn].turn.nonce_source is NonceSource.PROVIDER:
-        notes.append("That the draw was not shopped for: the client sent no nonce")
+def _notes(opened: OpenedReceipt) -> list[Note]:
+    notes = [Note("That the model really said it: an audit re-executes it")]
+    if opened.text is None:
+        notes.append(Note("That the text you have is the text that was committed: no text was given"))
+    if opened.receipt.log is None:
+        notes.append(NO_LOG_PROOF)
+    if opened.session.spans[opened.receipt.turn].turn.nonce_source is NonceSource.PROVIDER:
+        notes.append(Note("That the draw was not shopped for: the client sent no nonce"))
     return notes

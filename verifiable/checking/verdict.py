@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from verifiable.errors import MalformedError, VerifiableError, VerificationError
 
@@ -41,13 +41,65 @@ INCONCLUSIVE_CODES = frozenset(
 """Reason codes under which nothing is proven against the provider; every other code is a failed verification."""
 
 
+class Step(enum.StrEnum):
+    """A check as it is called in a verdict. Which steps of spec/protocol.md §10 it stands for is said behind it."""
+
+    RECEIPT = "Receipt"  # 1 to 11, and 18 in an audit
+    MANIFEST = "Manifest"  # 2 and 8
+    HEAD = "Head"  # 3 to 5
+    STRUCTURE = "Structure"  # 6 to 9
+    TEXT = "Text"  # 10
+    LOG = "Provider's log"  # 11
+    FILE = "Evidence file"  # 1
+    SIGNATURES = "Signatures, log and structure"  # 2 to 17
+    EVIDENCE = "Evidence"  # 1 to 18
+    TEXT_RECEIVED = "Text as received"  # 10, of evidence
+    REPLAY_SHOWN = "Sampler replay of the records shown"  # 19
+    MODEL = "Model file"  # 20
+    PROMPT = "Prompt and text"  # 21 and 22
+    NUMERICS = "Numerics"  # 23
+    RECOMPUTED = "Re-execution"  # 24 and 26
+    REPLAY = "Sampler replay"  # 25; 19 where there is no audit
+    ROUNDING = "Comparison within rounding"  # fraud.md §3
+    FRAUD = "Fraud file"  # §10.6
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One check that was made: its name, whether it passed (None: could not be made), and a sentence for people."""
 
-    name: str
+    name: Step
     passed: bool | None
     detail: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name.value, "passed": self.passed, "detail": self.detail}
+
+
+class About(enum.Enum):
+    """What a note is about. A later check may answer the notes about one thing, and take their place."""
+
+    SESSION = enum.auto()
+    LOG = enum.auto()
+    ROUNDING = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a reader might take for shown and is not: a sentence, and of which turns it is said ("" for all)."""
+
+    what: str
+    of: str = ""
+    about: About = About.SESSION
+
+    def __str__(self) -> str:
+        return f"{self.of}: {self.what}" if self.of else self.what
+
+
+class Details(Protocol):
+    """What stands behind a verdict, as values. It becomes JSON where the verdict is written, and nowhere before."""
+
+    def to_json(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +121,41 @@ class Verdict:
     hint: str | None = None
     guess: str | None = None
     checks: tuple[Check, ...] = ()
-    not_shown: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     tokens_checked: int = 0
     tokens_total: int = 0
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Details | None = None
 
     @property
     def exit_code(self) -> int:
         return self.status.exit_code
 
+    @property
+    def not_shown(self) -> tuple[str, ...]:
+        """What a reader might take for shown and is not, a sentence each."""
+        return tuple(map(str, self.notes))
+
     def to_json(self) -> dict[str, Any]:
         """The verdict as JSON values; empty fields are left out."""
-        shown = {name: value for name, value in asdict(self).items() if value not in (None, (), {})}
-        shown["status"] = self.status.value
-        shown["exit_code"] = self.exit_code
-        return shown
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        written = {
+            **plain,
+            "status": self.status.value,
+            "checks": [check.to_json() for check in self.checks],
+            "not_shown": list(self.not_shown),
+            "tokens_checked": self.tokens_checked,
+            "tokens_total": self.tokens_total,
+            "details": {} if self.details is None else self.details.to_json(),
+        }
+        shown = {name: value for name, value in written.items() if value not in (None, [], {})}
+        return {**shown, "exit_code": self.exit_code}
+
+
+_PLAIN = (
+    *("status", "summary", "code", "session", "turn", "token", "position"),
+    *("expected", "found", "hint", "guess"),
+)
+"""The fields of a verdict that stand in its JSON as they are, first and in this order."""
 
 
 def from_error(error: VerifiableError, **context: Any) -> Verdict:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -47,18 +48,51 @@ class Mismatch:
     where: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class DifferingLeaves:
+    """The leaves [low, high) among which one differs."""
+
+    low: int
+    high: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"leaves": [self.low, self.high]}
+
+
+@dataclass(frozen=True, slots=True)
+class DifferingEntry:
+    """The first entry that differs: its rank, what was committed and what was recomputed there, each (id, logit); and
+    how many of a turn's records differ.
+    """
+
+    rank: int
+    differing: int
+    of: int
+    committed: tuple[int, float]
+    recomputed: tuple[int, float]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank,
+            "differing": self.differing,
+            "of": self.of,
+            "committed": dict(zip(("id", "logit"), self.committed, strict=True)),
+            "recomputed": dict(zip(("id", "logit"), self.recomputed, strict=True)),
+        }
+
+
 def diagnose(mismatch: Mismatch, worker: Reexecutor, show: Show | None) -> tuple[Fault, tuple[float, ...]]:
     """The fault, as precise as can be had, and the difference of each record where the records are known."""
     shown, note = mismatch.turn, None
     if not shown.shown and show is not None:
         try:
-            shown = show(mismatch.turn.span.turn.turn)
+            shown = show(mismatch.turn.number)
         except VerifiableError as error:
             if isinstance(error, VerificationError) and Fault.of(error).proven:
                 return Fault.of(error), ()
             note = f"The provider did not show the records: {error}"
     if shown.shown:
-        committed = [shown.shown[seq].entries for seq in sorted(shown.shown)]
+        committed = [token.entries for token in shown.records]
         fault, differences = _logits_differ(mismatch, shown, committed)
     else:
         committed, differences = [], ()
@@ -68,9 +102,9 @@ def diagnose(mismatch: Mismatch, worker: Reexecutor, show: Show | None) -> tuple
 
 
 def _records_differ(mismatch: Mismatch, note: str | None) -> Fault:
-    first = mismatch.turn.span.first
+    first = mismatch.turn.first
     low, high = mismatch.where[0] - first, mismatch.where[1] - first
-    start = mismatch.turn.span.turn.prompt_count
+    start = mismatch.turn.leaf.prompt_count
     several = f"tokens {low} to {high - 1} (positions {start + low} to {start + high - 1})"
     return Fault(
         "records-differ",
@@ -80,12 +114,12 @@ def _records_differ(mismatch: Mismatch, note: str | None) -> Fault:
         expected=f"the hash of leaves {mismatch.where[0]} to {mismatch.where[1] - 1} as recomputed here",
         found="another hash under the signed root",
         hint=note or "Evidence of kind full shows the first record that differs.",
-        details={"leaves": list(mismatch.where)},
+        details=DifferingLeaves(*mismatch.where),
     )
 
 
 def _logits_differ(mismatch: Mismatch, shown: OpenedTurn, committed: list[Entries]) -> tuple[Fault, tuple[float, ...]]:
-    start = shown.span.turn.prompt_count
+    start = shown.leaf.prompt_count
     differences = tuple(difference(a, b) for a, b in zip(committed, mismatch.entries, strict=True))
     wrong = [index for index, value in enumerate(differences) if value > 0.0]
     if not wrong:  # the leaves differ, so something must: say what is known rather than nothing
@@ -103,13 +137,13 @@ def _logits_differ(mismatch: Mismatch, shown: OpenedTurn, committed: list[Entrie
         expected=_entry(mismatch.entries[index], rank),
         found=_entry(committed[index], rank),
         guess=_guess(index, float(np.mean([differences[at] for at in wrong]))),
-        details={
-            "rank": rank,
-            "differing": len(wrong),
-            "of": len(differences),
-            "committed": _entry_json(committed[index], rank),
-            "recomputed": _entry_json(mismatch.entries[index], rank),
-        },
+        details=DifferingEntry(
+            rank,
+            len(wrong),
+            len(differences),
+            _at(committed[index], rank),
+            _at(mismatch.entries[index], rank),
+        ),
     )
     return fault, differences
 
@@ -131,12 +165,12 @@ def first_rank(one: Entries, other: Entries) -> int:
     return int(np.argmin(same))
 
 
+def _at(entries: Entries, rank: int) -> tuple[int, float]:
+    return int(entries.ids[rank]), float(entries.logits[rank])
+
+
 def _entry(entries: Entries, rank: int) -> str:
     return f"id {int(entries.ids[rank])}, logit {entries.logits[rank]:.9g}"
-
-
-def _entry_json(entries: Entries, rank: int) -> dict[str, object]:
-    return {"id": int(entries.ids[rank]), "logit": float(entries.logits[rank])}
 
 
 def _guess(index: int, mean: float) -> str:
@@ -167,7 +201,7 @@ def _reproduces(
     turn, claim, k = mismatch.turn, mismatch.claim, len(mismatch.entries[0].ids)
     worker.load(runtime, kv_type)
     scheduled = kv_type in _SCHEDULED
-    first = turn.span.first
+    first = turn.first
     if committed:  # the first record alone tells most guesses apart
         count = 1
         trial, _ = score_turn(worker, turn, mismatch.prompt, claim.ids[:count], k, as_generated=scheduled)

@@ -3,60 +3,143 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from verifiable.checking.checks import OpenedSession, OpenedTurn
+from verifiable.checking.checks import OpenedEvidence, OpenedSession
+from verifiable.checking.offline import NO_LOG_PROOF, manifest_json, session_json
+from verifiable.checking.verdict import Note, Verdict
+from verifiable.manifest.manifest import Manifest
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Finish, NonceSource
+from verifiable.session.structure import TurnSpan
 from verifier.auditing.turn import TurnResult
+from verifier.offline.fault import Fault
+from verifier.tolerant.tolerant import Comparison
 
-NO_LOG_PROOF = "That the session stands in the provider's public log: the receipt carries no proof of it"
+
+@dataclass(frozen=True, slots=True)
+class TurnDetails:
+    """A turn that the evidence opens, and what came of it; None where the audit did not get there."""
+
+    span: TurnSpan
+    result: TurnResult | None
+
+    @property
+    def number(self) -> int:
+        return self.span.turn.turn
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.span.turn.prompt_count
+
+    @property
+    def strip(self) -> str:
+        """A mark a token (see `marks`)."""
+        return "" if self.result is None else self.result.strip
+
+    @property
+    def differences(self) -> tuple[float, ...]:
+        """A number a token, where records differ or were compared within rounding."""
+        return () if self.result is None else self.result.differences
+
+    def to_json(self) -> dict[str, Any]:
+        leaf, end = self.span.turn, self.span.end
+        facts: dict[str, Any] = {
+            "turn": leaf.turn,
+            "prompt_tokens": leaf.prompt_count,
+            "tokens": end.completion_count,
+            "checked": 0 if self.result is None else self.result.checked,
+            "finish": end.finish.name.lower(),
+            "nonce": leaf.nonce_source.name.lower(),
+            "temperature": leaf.params.temperature,
+            "drafted": end.drafted,
+            "accepted": end.accepted,
+            "strip": self.strip,
+        }
+        if self.differences:
+            facts["differences"] = [round(value, 6) for value in self.differences]
+        return facts
 
 
-def not_shown(
-    session: OpenedSession, turns: Sequence[OpenedTurn], results: Sequence[TurnResult], receipt: Receipt | None
-) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class AuditDetails:
+    """What stands behind an audit's verdict.
+
+    Args:
+        session: None where the evidence did not open it.
+        turns: those opened.
+        fault: what was found, or what kept the bits from being compared.
+        comparison: what a comparison within rounding measured.
+        evidence_digest: SHA-256 of the evidence's bytes.
+    """
+
+    session: OpenedSession | None = None
+    turns: tuple[TurnDetails, ...] = ()
+    fault: Fault | None = None
+    comparison: Comparison | None = None
+    evidence_digest: bytes | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {}
+        if self.session is not None:
+            facts |= {**manifest_json(self.session.manifest), **_model_json(self.session.manifest)}
+            facts |= session_json(self.session)
+            facts["turns"] = [turn.to_json() for turn in self.turns]
+        if self.fault is not None:
+            facts["fault"] = {} if self.fault.details is None else self.fault.details.to_json()
+        if self.comparison is not None:
+            facts["tolerant"] = self.comparison.to_json()
+        if self.evidence_digest is not None:
+            facts["evidence_sha256"] = self.evidence_digest.hex()
+        return facts
+
+
+def audited(verdict: Verdict) -> AuditDetails:
+    """What stands behind a verdict, as far as an audit got; nothing is there before it was verified."""
+    return verdict.details if isinstance(verdict.details, AuditDetails) else AuditDetails()
+
+
+def details(opened: OpenedEvidence, results: Sequence[TurnResult], fault: Fault | None) -> AuditDetails:
+    by_turn = {result.turn: result for result in results}
+    turns = tuple(TurnDetails(turn.span, by_turn.get(turn.number)) for turn in opened.turns)
+    return AuditDetails(opened.session, turns, fault)
+
+
+def notes(opened: OpenedEvidence, results: Sequence[TurnResult], receipt: Receipt | None) -> tuple[Note, ...]:
     """What a reader might take for shown and is not, one sentence each."""
-    notes = []
-    opened = {turn.span.turn.turn for turn in turns}
-    closed = [span.turn.turn for span in session.spans if span.turn.turn not in opened]
+    session, turns = opened.session, opened.turns
+    made = []
+    numbers = {turn.number for turn in turns}
+    closed = [span.turn.turn for span in session.spans if span.turn.turn not in numbers]
     if closed:
-        notes.append(f"{_turns(closed)} of this session: the evidence does not open {_them(closed)}")
+        made.append(Note(f"the evidence does not open {_them(closed)}", f"{_turns(closed)} of this session"))
     reached = {result.turn for result in results if result.checked or result.fault is not None}
-    rest = [turn for turn in turns if turn.span.turn.turn in opened - reached]
-    empty = [turn.span.turn.turn for turn in rest if not turn.span.end.completion_count]
-    open_only = [turn.span.turn.turn for turn in rest if turn.span.end.completion_count]
-    if empty:
-        notes.append(f"{_turns(empty)}: no token was generated, so there was nothing to recompute")
-    if open_only:
-        notes.append(f"{_turns(open_only)}: opened, but not recomputed")
-    shopped = [turn.span.turn.turn for turn in turns if turn.span.turn.nonce_source is NonceSource.PROVIDER]
-    if shopped:
-        notes.append(f"{_turns(shopped)}: the client sent no nonce, so the draws could have been shopped for")
-    cut = [turn.span.turn.turn for turn in turns if turn.span.end.finish in (Finish.CANCELLED, Finish.ERROR)]
-    if cut:
-        notes.append(f"{_turns(cut)}: ended as cancelled or by an error; why is the provider's word")
+    rest = [turn for turn in turns if turn.number not in reached]
+    of_turns = (
+        ("no token was generated, so there was nothing to recompute", [turn for turn in rest if not turn.count]),
+        ("opened, but not recomputed", [turn for turn in rest if turn.count]),
+        (
+            "the client sent no nonce, so the draws could have been shopped for",
+            [turn for turn in turns if turn.leaf.nonce_source is NonceSource.PROVIDER],
+        ),
+        (
+            "ended as cancelled or by an error; why is the provider's word",
+            [turn for turn in turns if turn.end.finish in (Finish.CANCELLED, Finish.ERROR)],
+        ),
+    )
+    made += [Note(what, _turns([turn.number for turn in some])) for what, some in of_turns if some]
     if not session.closed:
-        notes.append("Turns that may follow: the session is still open")
+        made.append(Note("the session is still open", "Turns that may follow"))
     if receipt is None:
-        notes.append("That a client was given this same log: no receipt was compared")
+        made.append(Note("That a client was given this same log: no receipt was compared"))
     elif receipt.log is None:
-        notes.append(NO_LOG_PROOF)
-    return tuple(notes)
+        made.append(NO_LOG_PROOF)
+    return tuple(made)
 
 
-def describe(
-    session: OpenedSession | None, turns: Sequence[OpenedTurn], results: Sequence[TurnResult]
-) -> dict[str, Any]:
-    """Facts about the session and its turns as JSON values; none of them is there before it was verified."""
-    if session is None:
-        return {}
-    manifest = session.manifest
-    found = {result.turn: result for result in results}
+def _model_json(manifest: Manifest) -> dict[str, Any]:
     return {
-        "provider": manifest.provider,
-        "manifest": manifest.digest().hex(),
-        "manifest_valid": [manifest.valid_from, manifest.valid_to],
         "model": {
             "file": manifest.model.files[0].name,
             "sha256": manifest.model.files[0].sha256.hex(),
@@ -72,30 +155,7 @@ def describe(
             "rope": manifest.runtime.rope.stated(),
             "fingerprint": manifest.runtime.fingerprint.hex(),
         },
-        "head": {"size": session.head.size, "root": session.head.root.hex(), "time": session.head.time},
-        "opened": session.opened.time,
-        "session_turns": len(session.spans),
-        "turns": [_turn(turn, found.get(turn.span.turn.turn)) for turn in turns],
     }
-
-
-def _turn(turn: OpenedTurn, result: TurnResult | None) -> dict[str, Any]:
-    leaf, end = turn.span.turn, turn.span.end
-    facts: dict[str, Any] = {
-        "turn": leaf.turn,
-        "prompt_tokens": leaf.prompt_count,
-        "tokens": end.completion_count,
-        "checked": 0 if result is None else result.checked,
-        "finish": end.finish.name.lower(),
-        "nonce": leaf.nonce_source.name.lower(),
-        "temperature": leaf.params.temperature,
-        "drafted": end.drafted,
-        "accepted": end.accepted,
-        "strip": "" if result is None else result.strip,
-    }
-    if result is not None and result.differences:
-        facts["differences"] = [round(value, 6) for value in result.differences]
-    return facts
 
 
 def _turns(numbers: Sequence[int]) -> str:

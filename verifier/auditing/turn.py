@@ -34,11 +34,16 @@ class TurnResult:
     fault: Fault | None = None
     differences: tuple[float, ...] = ()
 
+    @classmethod
+    def unreached(cls, turn: OpenedTurn, fault: Fault) -> TurnResult:
+        """The result of a turn in which a fault was found before anything was recomputed."""
+        return cls(turn.number, turn.leaf.prompt_count, turn.count, 0, UNCHECKED * turn.count, fault)
+
 
 def check_words(
     turn: OpenedTurn, worker: Reexecutor, ends: frozenset[int], opened: int
 ) -> tuple[list[int], Fault | None]:
-    """Check what needs only the model's tokenizer: the prompt, and where all tokens are known, text and ending.
+    """Steps 21 and 22: the prompt, and where all tokens are known, text and ending. They need the tokenizer alone.
 
     `ends` are the model's end-of-generation ids, `opened` the session's time. Returns the prompt's ids, and what does
     not hold.
@@ -58,7 +63,7 @@ def recompute(
     worker: Reexecutor,
     show: Show | None,
 ) -> TurnResult:
-    """Recompute every record of a turn whose tokens are all known, compare with what was signed, replay the draws.
+    """Steps 24 and 25 of a turn whose tokens are all known: recompute its records, compare them, replay its draws.
 
     Args:
         session, turn: what `check_evidence` returned.
@@ -68,7 +73,7 @@ def recompute(
         worker: has the model loaded under the manifest's settings.
         show: asks the provider for all records, once, after a difference was found.
     """
-    leaf, claim = turn.span.turn, Claim.of(turn)
+    leaf, claim = turn.leaf, Claim.of(turn)
     count = len(claim.ids)
 
     def result(fault: Fault | None, strip: str, checked: int = 0, **more: tuple[float, ...]) -> TurnResult:
@@ -79,22 +84,22 @@ def recompute(
     k = min(session.manifest.k, session.manifest.model.vocabulary)
     entries, masks = score_turn(worker, turn, prompt, claim.ids, k)
     hashes = [leaf_hash(token.encode()) for token in rebuild(turn, claim, entries)]
-    where = bounds[0].first_difference(turn.span.first, hashes)
+    where = bounds[0].first_difference(turn.first, hashes)
     if where is not None:
         mismatch = Mismatch(session, turn, claim, tuple(prompt), tuple(entries), bounds[0], where)
         fault, differences = diagnose(mismatch, worker, show)
         return result(fault, _strip(mismatch, differences), differences=differences)
     for bound in bounds[1:]:
-        if bound.size < turn.span.first + count:
+        if bound.size < turn.first + count:
             continue  # it was signed before this turn
-        where = bound.first_difference(turn.span.first, hashes)
+        where = bound.first_difference(turn.first, hashes)
         if where is not None:
             return result(
                 Fault(
                     "two-histories",
                     "the provider signed two histories of one session: this turn's records differ between them",
-                    where[0] - turn.span.first,
-                    leaf.prompt_count + where[0] - turn.span.first,
+                    where[0] - turn.first,
+                    leaf.prompt_count + where[0] - turn.first,
                     expected=f"one history in the heads of sizes {bound.size} and {bounds[0].size}",
                     found=f"other records at leaves {where[0]} to {where[1] - 1}",
                     hint="Keep both files: together they prove it to anyone who has the model.",
@@ -103,13 +108,14 @@ def recompute(
             )
     departed = replay(leaf, entries, claim.ids, masks, turn.suppressed)
     if departed is not None:
-        departing = set(departed.details["departing"])
-        return result(departed, "".join(NOT_SAMPLED if index in departing else SAME for index in range(count)))
+        marks = "".join(NOT_SAMPLED if index in departed.indices else SAME for index in range(count))
+        return result(departed.fault(), marks)
     return result(None, SAME * count, count)
 
 
 def _check_prompt(turn: OpenedTurn, worker: Reexecutor, opened: int) -> tuple[list[int], Fault | None]:
-    leaf = turn.span.turn
+    """Step 21."""
+    leaf = turn.leaf
     try:
         prompt = worker.prompt_ids(turn.request, opened)
     except PolicyError as error:
@@ -134,8 +140,8 @@ def _check_prompt(turn: OpenedTurn, worker: Reexecutor, opened: int) -> tuple[li
 
 
 def _check_text(turn: OpenedTurn, claim: Claim, pieces: Sequence[bytes], ends: frozenset[int]) -> Fault | None:
-    """The delivered text and the finish reason must follow from the token ids."""
-    end, first = turn.span.end, turn.span.turn.prompt_count
+    """Step 22: the delivered text and the finish reason must follow from the token ids."""
+    end, first = turn.end, turn.leaf.prompt_count
     last = len(claim.ids) - 1
     text, stopped_at = deliver(pieces, turn.request.stops)
     early = next((index for index, token in enumerate(claim.ids[:-1]) if token in ends), None)
@@ -175,7 +181,7 @@ def _check_text(turn: OpenedTurn, claim: Claim, pieces: Sequence[bytes], ends: f
 def _strip(mismatch: Mismatch, differences: Sequence[float]) -> str:
     if differences:
         return "".join(DIFFERS if value > 0.0 else SAME for value in differences)
-    first = mismatch.turn.span.first
+    first = mismatch.turn.first
     low, high = mismatch.where
     return "".join(
         SAME if first + index < low else SUSPECT if first + index < high else UNCHECKED

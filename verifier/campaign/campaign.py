@@ -39,7 +39,7 @@ def audit_provider(
     count: int,
     seed: Callable[[], bytes],
     turns: int | None = None,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    tell: Callable[[int, int], None] = lambda done, total: None,
     *,
     rate: float | None = None,
     budget: float | None = None,
@@ -51,7 +51,7 @@ def audit_provider(
 
     Args:
         seed: called once, after the list was fetched; gives the challenge's seed.
-        report: told how many sessions are done.
+        tell: told how many sessions are done.
         rate: the share of the sessions to draw, instead of `count`.
         budget: seconds after which no further session is begun; the plan and the draw say what that comes to.
         before: draw only sessions whose heads say that they were signed before that time (ms), a beacon's round.
@@ -91,9 +91,9 @@ def audit_provider(
         if not waiting or not clocked.allows(groups):
             break
         group = fetch_group(auditor, client, listed, drawn_with, turns, waiting, most)
-        found = audit_all(auditor, members, group, lambda: report(next(done), len(chosen)))
-        verdicts += [conclude(auditor, client, log, *pair) for pair in zip(group, found, strict=True)]
-    report(len(chosen), len(chosen))
+        audited = audit_all(auditor, members, group, lambda: tell(next(done), len(chosen)))
+        verdicts += [conclude(auditor, client, log, *pair) for pair in zip(group, audited, strict=True)]
+    tell(len(chosen), len(chosen))
     return verdicts, Draw(drawn_with, len(listed), len(verdicts), turns, planned)
 
 
@@ -119,7 +119,7 @@ def fetch_group(
             group.append(wanted)
             continue
         group.append(fetch(auditor, client, wanted))
-        size += len(wanted.evidence or b"")
+        size += 0 if wanted.evidence is None else len(wanted.evidence.data)
     return group
 
 
@@ -131,4 +131,4 @@ def signed_at(listed: Listed) -> int:
 def pick_turns(auditor: Auditor, client: Client, listed: Listed, seed: bytes, count: int) -> list[int]:
     """Draw `count` turns of a session; its receipt tells how many there are."""
     receipt = Receipt.parse(client.receipt(listed.session, listed.size))
-    return draw_turns(seed, listed.session, len(check_receipt(receipt, auditor.trust).spans), count)
+    return draw_turns(seed, listed.session, len(check_receipt(receipt, auditor.trust).session.spans), count)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from verifiable.checking.verdict import Verdict
-from verifiable.errors import PolicyError, VerifiableError
+from verifiable.errors import PolicyError
 from verifiable.session.evidence import Evidence
 from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_fetched
@@ -58,11 +58,9 @@ def prompt_key(evidence: Evidence) -> str:
         return ""  # its audit will say what is wrong with it
 
 
-def _key(found: Fetched) -> str:
-    try:
-        return prompt_key(Evidence.parse(found.evidence or b""))
-    except VerifiableError:
-        return ""
+def _key(fetched: Fetched) -> str:
+    evidence = None if fetched.evidence is None else fetched.evidence.evidence
+    return "" if evidence is None else prompt_key(evidence)
 
 
 def audit_all(

@@ -1,4 +1,10 @@
-"""One session of a provider: fetch what it shows, audit that, look for its head in the log, keep what proves itself."""
+"""One session of a provider: fetch what it shows, audit that, look for its head in the log, keep what proves itself.
+
+The walk of one session's evidence: `Client.evidence` gives its bytes; `Received.parse` and `check_head` what they say
+and who signed that; `Memory.head` compares with what was seen before; `check_evidence_under` opens it; `check_promise`
+holds it against the list and `check_growth` against the session as it was; `audit` gives the verdict; `conclude` adds
+the log. Each is made once.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +15,17 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
-from verifiable.checking.checks import check_evidence
+from verifiable.checking.checks import OpenedEvidence, OpenedReceipt, SignedHead, check_evidence_under, check_head
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
-from verifiable.checking.verdict import Check, Status, Verdict
+from verifiable.checking.verdict import About, Check, Note, Status, Step, Verdict
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.session.evidence import Evidence
 from verifiable.session.head import verify_head
-from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PublicKey
-from verifier.auditing.scope import NO_LOG_PROOF
+from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.campaign.client import Client, Listed
-from verifier.campaign.logged import CHECK, LogReader, Standing
+from verifier.campaign.logged import Logged, LogReader
 from verifier.campaign.remember import Contradiction, Memory, check_growth
 from verifier.model.reexecute import Reexecutor
 from verifier.offline import frauds
@@ -55,6 +60,27 @@ class Auditor:
 
 
 @dataclass(slots=True)
+class Received:
+    """Evidence as it came, and how far it held: parsed, signed under a trusted manifest, opened."""
+
+    data: bytes
+    evidence: Evidence | None = None
+    signed: SignedHead | None = None
+    opened: OpenedEvidence | None = None
+
+    def parse(self, trust: Sequence[PublicKey]) -> tuple[Evidence, SignedHead]:
+        """What it says, and its head. Raises a VerifiableError."""
+        self.evidence = Evidence.parse(self.data)
+        self.signed = check_head(self.evidence.manifest, self.evidence.head, trust)
+        return self.evidence, self.signed
+
+    def open(self, evidence: Evidence, signed: SignedHead) -> OpenedEvidence:
+        """What `parse` gave, checked. Raises a VerifiableError."""
+        self.opened = check_evidence_under(signed, evidence)
+        return self.opened
+
+
+@dataclass(slots=True)
 class Fetched:
     """A session as the provider showed it.
 
@@ -72,111 +98,108 @@ class Fetched:
 
     session: bytes
     listed: Listed | None = None
-    receipt: Receipt | None = None
+    receipt: OpenedReceipt | None = None
     size: int | None = None
     text: str | None = None
     turns: Sequence[int] | None = None
-    evidence: bytes | None = None
+    evidence: Received | None = None
     error: VerifiableError | None = None
-    full: dict[int, bytes] = field(default_factory=dict)
+    full: dict[int, Received] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """How its files begin."""
         return self.session.hex()[:12]
 
-    def heads(self) -> list[tuple[bytes, bytes]]:
-        """Every (manifest, signed head) that was shown of it, a client's own first; nothing in them is checked."""
-        found = [] if self.receipt is None else [(self.receipt.manifest, self.receipt.head)]
-        for data in (self.evidence, *self.full.values()):
-            with contextlib.suppress(VerifiableError):
-                if data is not None:
-                    parsed = Evidence.parse(data)
-                    found.append((parsed.manifest, parsed.head))
-        if self.listed is not None and found:
-            found.append((found[-1][0], self.listed.head))
-        return found
+    def heads(self) -> list[SignedHead]:
+        """Every head that was shown of it and that is the provider's, a client's own first."""
+        heads = [] if self.receipt is None else [self.receipt.session.signed]
+        for received in (self.evidence, *self.full.values()):
+            if received is not None and received.signed is not None:
+                heads.append(received.signed)
+        return heads
 
 
 def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
     """Get a session's evidence, and hold it against the list and against what was seen before."""
     try:
-        wanted.evidence = client.evidence(wanted.session, "tokens", wanted.turns, wanted.size)
+        received = wanted.evidence = Received(client.evidence(wanted.session, "tokens", wanted.turns, wanted.size))
+        evidence, signed = received.parse(auditor.trust)
+        latest = None if auditor.memory is None else auditor.memory.head(signed)
+        opened = received.open(evidence, signed)
         if wanted.listed is not None:
-            check_promise(Evidence.parse(wanted.evidence), auditor.trust, wanted.listed)
+            check_promise(opened, wanted.listed)
         if auditor.memory is not None:
-            newest = wanted.listed is not None
-            check_growth(auditor.memory, client, Evidence.parse(wanted.evidence), auditor.trust, newest=newest)
+            check_growth(auditor.memory, client, opened, latest, newest=wanted.listed is not None)
     except VerifiableError as error:
         wanted.error = error
     return wanted
 
 
-def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, found: Fetched) -> Verdict:
+def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched: Fetched) -> Verdict:
     """Audit what was fetched; asks the provider for all records where they are needed."""
-    if found.error is not None or found.evidence is None:
-        error = found.error or VerificationError("no evidence was fetched", code="no-evidence")
-        return Fault.of(error).verdict(session=found.session.hex())
+    received = fetched.evidence
+    promised = fetched.listed is not None or auditor.memory is not None
+    if received is None or (fetched.error is not None and (promised or received.opened is not None)):
+        error = fetched.error or VerificationError("no evidence was fetched", code="no-evidence")
+        return Fault.of(error).verdict(session=fetched.session.hex())
 
-    def fetch_full(turn: int) -> bytes:
-        found.full[turn] = client.evidence(found.session, "full", [turn], found.size)
-        return found.full[turn]
+    def fetch_full(turn: int) -> OpenedEvidence:
+        full = fetched.full[turn] = Received(client.evidence(fetched.session, "full", [turn], fetched.size))
+        return full.open(*full.parse(auditor.trust))
 
     verdict = audit(
-        found.evidence,
+        received.opened or received.evidence or received.data,  # where it did not open, the audit says why
         worker,
         auditor.trust,
-        receipt=found.receipt,
-        text=found.text,
+        receipt=fetched.receipt,
+        text=fetched.text,
         fetch_full=fetch_full,
         calibration=auditor.calibration,
         seed=auditor.seed,
     )
-    if verdict.code in frauds.SELF_PROVING and verdict.turn is not None and verdict.turn not in found.full:
+    if verdict.code in frauds.SELF_PROVING and verdict.turn is not None and verdict.turn not in fetched.full:
         with contextlib.suppress(VerifiableError):
             fetch_full(verdict.turn)
-    details = {**verdict.details, "evidence_sha256": hashlib.sha256(found.evidence).hexdigest()}
-    return replace(verdict, session=verdict.session or found.session.hex(), details=details)
+    details = replace(audited(verdict), evidence_digest=hashlib.sha256(received.data).digest())
+    return replace(verdict, session=verdict.session or fetched.session.hex(), details=details)
 
 
-def conclude(auditor: Auditor, client: Client, log: LogReader, found: Fetched, verdict: Verdict) -> Verdict:
+def conclude(auditor: Auditor, client: Client, log: LogReader, fetched: Fetched, verdict: Verdict) -> Verdict:
     """The verdict with what the log says about the session's head; files are written where there is something to show.
 
     What proves itself is written beside the evidence, with all records where they were needed: those show the
     difference by themselves.
     """
-    if isinstance(found.error, Contradiction) and found.error.fraud is not None:
-        auditor.keep(f"{found.name}.fraud", found.error.fraud.encode())
-    shown = found.heads()
-    if not shown and found.listed is not None:
-        with contextlib.suppress(VerifiableError):
-            shown = [(client.manifest(), found.listed.head)]
-    contradiction = None if isinstance(found.error, Contradiction) else _two_heads(shown, auditor.trust)
+    if isinstance(fetched.error, Contradiction) and fetched.error.fraud is not None:
+        auditor.keep(f"{fetched.name}.fraud", fetched.error.fraud.encode())
+    heads = _with_listed(auditor, client, fetched)
+    contradiction = None if isinstance(fetched.error, Contradiction) else _two_heads(heads)
     if contradiction is not None:
-        auditor.keep(f"{found.name}-heads.fraud", contradiction.encode())
+        auditor.keep(f"{fetched.name}-heads.fraud", contradiction.encode())
         verdict = _failed(verdict, contradiction, auditor)
-    standing = _standing(log, shown)
-    if standing is not None:
-        verdict = _with_standing(verdict, standing, auditor)
-        if standing.proof is not None:
-            auditor.keep(f"{found.name}-log.fraud", standing.proof.encode())
-    if found.evidence is not None and (verdict.status is Status.FAILED or auditor.keep_all):
-        _keep_evidence(auditor, found, verdict)
+    logged = log.look_up(heads[0]) if heads else None
+    if logged is not None:
+        verdict = _with_log(verdict, logged, auditor)
+        if logged.proof is not None:
+            auditor.keep(f"{fetched.name}-log.fraud", logged.proof.encode())
+    if fetched.evidence is not None and (verdict.status is Status.FAILED or auditor.keep_all):
+        _keep_evidence(auditor, fetched, fetched.evidence.data, verdict)
     return verdict
 
 
 def audit_session(auditor: Auditor, client: Client, wanted: Fetched) -> Verdict:
     """Fetch one session and audit it."""
-    found = fetch(auditor, client, wanted)
-    verdict = audit_fetched(auditor, client, auditor.worker, found)
-    return conclude(auditor, client, LogReader(client, auditor.trust, auditor.delay), found, verdict)
+    fetched = fetch(auditor, client, wanted)
+    verdict = audit_fetched(auditor, client, auditor.worker, fetched)
+    return conclude(auditor, client, LogReader(client, auditor.trust, auditor.delay), fetched, verdict)
 
 
-def check_promise(evidence: Evidence, trust: Sequence[PublicKey], listed: Listed) -> None:
+def check_promise(opened: OpenedEvidence, listed: Listed) -> None:
     """Raise VerificationError unless the evidence stands under the very head that the provider's list showed."""
-    opened, _ = check_evidence(evidence, trust)
-    promised = verify_head(listed.head, opened.manifest.session_keys)
-    given = (opened.head.session, opened.head.size)
+    head = opened.session.head
+    promised = verify_head(listed.head, opened.session.manifest.session_keys)
+    given = (head.session, head.size)
     if given != (listed.session, listed.size) or (promised.session, promised.size) != given:
         raise VerificationError(
             "the provider's list, its head and its evidence do not belong together",
@@ -184,52 +207,56 @@ def check_promise(evidence: Evidence, trust: Sequence[PublicKey], listed: Listed
             expected=f"session {listed.session.hex()}, {listed.size} leaves",
             found=f"head of {promised.session.hex()}, {promised.size}; evidence of {given[0].hex()}, {given[1]}",
         )
-    if opened.head.root != promised.root:
+    if head.root != promised.root:
         raise VerificationError(
             "the provider signed two histories of one session: in its list and in its evidence",
             code="two-histories",
             expected=promised.root.hex(),
-            found=opened.head.root.hex(),
+            found=head.root.hex(),
         )
 
 
-def _keep_evidence(auditor: Auditor, found: Fetched, verdict: Verdict) -> None:
-    auditor.keep(f"{found.name}.evidence", found.evidence or b"")
-    if verdict.code in frauds.SELF_PROVING and verdict.turn in found.full and verdict.token is not None:
+def _with_listed(auditor: Auditor, client: Client, fetched: Fetched) -> list[SignedHead]:
+    """Every head that was shown of a session, that of the provider's list too.
+
+    The list names no manifest: the one of what else was shown is taken, or the provider's current one.
+    """
+    heads = fetched.heads()
+    if fetched.listed is not None:
         with contextlib.suppress(VerifiableError):
-            full = Evidence.parse(found.full[verdict.turn])
-            made = frauds.of_token(full, auditor.trust, verdict.turn, verdict.token)
-            if made is not None:
-                auditor.keep(f"{found.name}.fraud", made.encode())
-    for turn, records in found.full.items():
-        auditor.keep(f"{found.name}-turn{turn}-full.evidence", records)
+            manifest = heads[-1].manifest_envelope if heads else client.manifest()
+            heads.append(check_head(manifest, fetched.listed.head, auditor.trust))
+    return heads
 
 
-def _two_heads(shown: Sequence[tuple[bytes, bytes]], trust: Sequence[PublicKey]) -> Fraud | None:
-    for one, other in combinations(shown, 2):
+def _keep_evidence(auditor: Auditor, fetched: Fetched, data: bytes, verdict: Verdict) -> None:
+    auditor.keep(f"{fetched.name}.evidence", data)
+    if verdict.code in frauds.SELF_PROVING and verdict.turn is not None and verdict.token is not None:
+        full = fetched.full.get(verdict.turn)
         with contextlib.suppress(VerifiableError):
-            made = frauds.of_heads(one, other, trust)
-            if made is not None:
-                return made
-    return None
+            if full is not None and full.opened is not None:
+                made = frauds.of_token(full.opened, auditor.trust, verdict.turn, verdict.token)
+                if made is not None:
+                    auditor.keep(f"{fetched.name}.fraud", made.encode())
+    for turn, received in fetched.full.items():
+        auditor.keep(f"{fetched.name}-turn{turn}-full.evidence", received.data)
 
 
-def _standing(log: LogReader, shown: Sequence[tuple[bytes, bytes]]) -> Standing | None:
-    for manifest, head in shown:
-        with contextlib.suppress(VerifiableError):  # what is not the provider's says nothing about its log
-            return log.look_up(manifest, head)
-    return None
+def _two_heads(heads: Sequence[SignedHead]) -> Fraud | None:
+    made = (frauds.of_heads(one, other) for one, other in combinations(heads, 2))
+    return next((fraud for fraud in made if fraud is not None), None)
 
 
-def _with_standing(verdict: Verdict, standing: Standing, auditor: Auditor) -> Verdict:
-    passed = standing.logged if standing.proof is None else False
-    verdict = replace(verdict, checks=(*verdict.checks, Check(CHECK, passed, standing.detail)))
-    if standing.proof is not None:
-        return _failed(verdict, standing.proof, auditor)
-    notes = tuple(note for note in verdict.not_shown if note != NO_LOG_PROOF)
-    if not standing.logged:
-        notes = (*notes, f"That the session stands in the provider's public log: {standing.detail}")
-    return replace(verdict, not_shown=notes)
+def _with_log(verdict: Verdict, logged: Logged, auditor: Auditor) -> Verdict:
+    passed = logged.logged if logged.proof is None else False
+    verdict = replace(verdict, checks=(*verdict.checks, Check(Step.LOG, passed, logged.detail)))
+    if logged.proof is not None:
+        return _failed(verdict, logged.proof, auditor)
+    notes = [note for note in verdict.notes if note.about is not About.LOG]
+    if not logged.logged:
+        what = f"That the session stands in the provider's public log: {logged.detail}"
+        notes.append(Note(what, about=About.LOG))
+    return replace(verdict, notes=tuple(notes))
 
 
 def _failed(verdict: Verdict, proof: Fraud, auditor: Auditor) -> Verdict:

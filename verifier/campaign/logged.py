@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verifiable.checking import fraud
-from verifiable.checking.fraud import MERGE_DELAY, Fraud, Kind
+from verifiable.checking.checks import SignedHead
+from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind
 from verifiable.errors import VerifiableError, VerificationError
-from verifiable.manifest.manifest import Manifest, verify_manifest
-from verifiable.session.head import Head, verify_head
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.tlog.proof import TlogProof
@@ -26,13 +25,11 @@ from verifier.campaign.client import Client
 
 SECONDS = 600.0
 """Longest that reading a log's entries may take."""
-CHECK = "Provider's log"
-"""What the check is called in a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What is known of a head's place in the log.
+class Logged:
+    """Whether a head is in the log, as far as is known.
 
     Args:
         logged: whether the log holds it or a later head of its session; None where that could not be found out.
@@ -62,52 +59,48 @@ class LogReader:
         self._entries: tuple[bytes, ...] | None = None
         self._failure: VerifiableError | None = None
 
-    def look_up(self, manifest: bytes, head: bytes) -> Standing | None:
-        """Where a signed head stands; None where its manifest names no log.
-
-        Raises:
-            VerificationError, MalformedError: head or manifest are not the provider's.
-        """
-        stated = verify_manifest(manifest, self._trust)
-        signed = verify_head(head, stated.session_keys)
-        if stated.log is None:
+    def look_up(self, signed: SignedHead) -> Logged | None:
+        """Where a signed head stands; None where its manifest names no log."""
+        log = signed.manifest.log
+        if log is None:
             return None
         try:
-            index = self._proven(stated.log, signed, head)
+            index = self._proven(log, signed)
             if index is not None:
-                return Standing(True, f"the head of {signed.size} leaves is entry {index}")
-            return self._without_proof(manifest, stated, stated.log, signed, head)
+                return Logged(True, f"the head of {signed.head.size} leaves is entry {index}")
+            return self._without_proof(log, signed)
         except VerifiableError as error:
-            return Standing(None, f"what it holds can't be found out: {error.what}")
+            return Logged(None, f"what it holds can't be found out: {error.what}")
 
-    def _proven(self, log: PublicKey, signed: Head, head: bytes) -> int | None:
+    def _proven(self, log: PublicKey, signed: SignedHead) -> int | None:
         """The entry's index, by the provider's own proof; None where it gives none that holds."""
         try:
-            proof = TlogProof.parse(self._client.log_proof(signed.session, signed.size))
-            proof.verify(head, log)
+            proof = TlogProof.parse(self._client.log_proof(signed.head.session, signed.head.size))
+            proof.verify(signed.head_envelope, log)
         except VerifiableError:
             return None
         return proof.index
 
-    def _without_proof(self, manifest: bytes, stated: Manifest, log: PublicKey, signed: Head, head: bytes) -> Standing:
+    def _without_proof(self, log: PublicKey, signed: SignedHead) -> Logged:
+        head, manifest, envelope = signed.head, signed.manifest_envelope, signed.head_envelope
         note, entries = self._read(log)
         newest = 0
         for entry in entries:
-            logged = fraud.logged_head(entry, stated.session_keys)
+            logged = fraud.logged_head(entry, signed.manifest.session_keys)
             if logged is None:
                 continue
             newest = max(newest, logged.time)
-            if logged.session != signed.session or logged.size < signed.size:
+            if logged.session != head.session or logged.size < head.size:
                 continue
-            if logged.size == signed.size and logged.root != signed.root:
+            if logged.size == head.size and logged.root != head.root:
                 # The log has another history of the same size: that needs no delay to be fraud.
-                made = Fraud(Kind.TWO_HEADS, (manifest,), (head, entry))
-                return Standing(False, made.verify(self._trust).what, made)
-            return Standing(True, f"it holds the session's head of {logged.size} leaves")
-        if newest < signed.time + self._delay:
-            return Standing(None, "the head is not there yet, and the delay within which it has to be is not over")
-        made = Fraud(Kind.MISSING, (manifest,), (head, note), entries=entries)
-        return Standing(False, made.verify(self._trust, self._delay).what, made)
+                made = Fraud(FraudKind.TWO_HEADS, (manifest,), (envelope, entry))
+                return Logged(False, made.verify(self._trust).what, made)
+            return Logged(True, f"it holds the session's head of {logged.size} leaves")
+        if newest < head.time + self._delay:
+            return Logged(None, "the head is not there yet, and the delay within which it has to be is not over")
+        made = Fraud(FraudKind.MISSING, (manifest,), (envelope, note), entries=entries)
+        return Logged(False, made.verify(self._trust, self._delay).what, made)
 
     def _read(self, log: PublicKey) -> tuple[bytes, tuple[bytes, ...]]:
         """The newest checkpoint, and every entry that it covers. Raises a VerifiableError, the same one each time."""
@@ -145,12 +138,12 @@ class LogReader:
                     expected=f"{fraud.MAX_BYTES // 2:,} bytes within {SECONDS:g} s",
                     found=f"{size:,} bytes so far",
                 )
-        found = Tree.from_leaves(map(leaf_hash, entries)).root()
-        if found != checkpoint.root:
+        root = Tree.from_leaves(map(leaf_hash, entries)).root()
+        if root != checkpoint.root:
             raise VerificationError(
                 "the log's entries do not give the root that it signed",
                 code="no-evidence",
                 expected=checkpoint.root,
-                found=found,
+                found=root,
             )
         return tuple(entries)

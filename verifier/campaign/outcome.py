@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from verifiable.checking.verdict import Status, Verdict
+from verifiable.checking.verdict import Note, Status, Verdict
+from verifiable.manifest.manifest import Manifest
 from verifiable.session.challenge import chance
 from verifier.auditing.marks import compared
+from verifier.auditing.scope import audited
+from verifier.campaign.beacon import FileBeacon
 from verifier.campaign.plan import ChallengePlan, caught
+from verifier.tolerant.calibration import Calibration
+from verifier.tolerant.tolerant import Decision
 
 SHARE = 0.1
 """The share of sessions for which reports state the chance of catching a provider that cheats in them."""
@@ -34,18 +39,21 @@ class Draw:
 
 def overall(statuses: Iterable[Status]) -> Status:
     """Failed when any session failed, else inconclusive when any is or there is none, else the weaker pass."""
-    found = set(statuses)
+    given = set(statuses)
     for status in (Status.FAILED, Status.INCONCLUSIVE):
-        if status in found:
+        if status in given:
             return status
-    if not found or not found <= {Status.EXACT, Status.STATISTICAL}:
+    if not given or not given <= {Status.EXACT, Status.STATISTICAL}:
         return Status.INCONCLUSIVE
-    return Status.STATISTICAL if Status.STATISTICAL in found else Status.EXACT
+    return Status.STATISTICAL if Status.STATISTICAL in given else Status.EXACT
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What `verifiable audit` found. `source` is what was audited, `command` how to repeat it."""
+    """What `verifiable audit` found. `source` is what was audited, `command` how to repeat it.
+
+    `decision` is what the sessions came to that were compared within rounding, under `calibration`.
+    """
 
     source: str
     verdicts: tuple[Verdict, ...]
@@ -56,7 +64,9 @@ class Outcome:
     model_file: str = ""
     trusted: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()
-    details: dict[str, Any] = field(default_factory=dict)
+    beacon: FileBeacon | None = None
+    decision: Decision | None = None
+    calibration: Calibration | None = None
 
     @property
     def status(self) -> Status:
@@ -69,6 +79,12 @@ class Outcome:
         return next((verdict for verdict in self.verdicts if verdict.status is self.status), None)
 
     @property
+    def manifest(self) -> Manifest | None:
+        """The first manifest under which a session was opened."""
+        sessions = (audited(verdict).session for verdict in self.verdicts)
+        return next((session.manifest for session in sessions if session is not None), None)
+
+    @property
     def tokens_checked(self) -> int:
         return sum(verdict.tokens_checked for verdict in self.verdicts)
 
@@ -79,7 +95,7 @@ class Outcome:
     @property
     def tokens_compared(self) -> int:
         """Tokens that were recomputed and compared, whatever came out; `tokens_checked` counts those that agree."""
-        return sum(compared(turn["strip"]) for verdict in self.verdicts for turn in verdict.details.get("turns", ()))
+        return sum(compared(turn.strip) for verdict in self.verdicts for turn in audited(verdict).turns)
 
     def count(self, status: Status) -> int:
         return sum(verdict.status is status for verdict in self.verdicts)
@@ -101,11 +117,11 @@ class Outcome:
         undecided = self.count(Status.INCONCLUSIVE)
         if undecided and self.draw is not None:
             notes.append(f"{undecided} sessions could not be decided; they do not count as passed")
-        return [*notes, *merge([verdict.not_shown for verdict in self.verdicts])]
+        return [*notes, *merge([verdict.notes for verdict in self.verdicts])]
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as JSON values; the same facts as on the terminal."""
-        found: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "status": self.status.value,
             "exit_code": self.status.exit_code,
             "source": self.source,
@@ -124,9 +140,12 @@ class Outcome:
             "command": self.command,
             "saved": list(self.saved),
         }
-        found |= self.details
+        if self.beacon is not None:
+            facts["beacon"] = self.beacon.to_json()
+        if self.decision is not None and self.calibration is not None:
+            facts["tolerant"] = {**self.decision.to_json(), "claimed": self.calibration.claimed()}
         if self.draw is not None:
-            found["challenge"] = {
+            facts["challenge"] = {
                 "seed": self.draw.seed.hex(),
                 "population": self.draw.population,
                 "drawn": self.draw.drawn,
@@ -134,18 +153,17 @@ class Outcome:
                 "plan": None if self.draw.plan is None else self.draw.plan.to_json(self.draw.drawn),
                 "chance_at_share": {"share": SHARE, "chance": round(self.draw.chance, 6)},
             }
-        return found
+        return facts
 
 
-def merge(notes: Sequence[Sequence[str]]) -> list[str]:
-    """Notes of many sessions, each once; those that name turns are counted by what follows the turns."""
+def merge(notes: Sequence[Sequence[Note]]) -> list[str]:
+    """Notes of many sessions, each once and with the number of sessions; of which turns it is said is left out."""
     if len(notes) == 1:
-        return list(notes[0])
+        return list(map(str, notes[0]))
     counts: Counter[str] = Counter()
     for of_session in notes:
-        counts.update({note.partition(": ")[2] if note.startswith("Turn") else note for note in of_session})
-    total = len(notes)
-    return [f"{_capital(note)} ({number} of {total} sessions)" for note, number in counts.items()]
+        counts.update(dict.fromkeys(note.what for note in of_session).keys())
+    return [f"{_capital(what)} ({number} of {len(notes)} sessions)" for what, number in counts.items()]
 
 
 def _capital(text: str) -> str:

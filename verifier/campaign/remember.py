@@ -13,17 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verifiable import files
-from verifiable.checking.checks import check_evidence, check_receipt
-from verifiable.checking.fraud import Fraud, Kind
+from verifiable.checking.checks import OpenedEvidence, SignedHead, check_head, check_receipt_under
+from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.manifest import verify_manifest
-from verifiable.session.evidence import Evidence
-from verifiable.session.head import Head, verify_head
+from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.session.sealed import seal, unseal
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.merkle import verify_consistency
-from verifiable.tlog.note import Note
 from verifiable.wire import encoding
 from verifiable.wire.keys import PublicKey
 from verifier.campaign.client import Client
@@ -34,11 +32,16 @@ MAX_BYTES = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A signed statement as it was seen, with the manifest that names its key."""
+class Shown:
+    """A signed statement as a provider showed it, with the manifest that names its key."""
 
     manifest: bytes
     signed: bytes
+
+    @property
+    def name(self) -> str:
+        """Its file's name."""
+        return hashlib.sha256(self.signed).hexdigest() + ".seen"
 
 
 class Contradiction(VerificationError):
@@ -58,70 +61,62 @@ class Memory:
         self._folder = folder
         self.trust = tuple(trust)
 
-    def head(self, manifest: bytes, signed: bytes) -> Head | None:
+    def head(self, now: SignedHead) -> Head | None:
         """Compare a head with those of its session seen before, and remember it.
 
         Returns the latest head seen before, None where the session is new.
 
         Raises:
             Contradiction: the same size with another root (`two-histories`, with its proof).
-            VerificationError: the head is not signed under a trusted manifest.
             MalformedError: the state is damaged.
         """
-        place, now = self._place("heads", self._head(Seen(manifest, signed)).session), Seen(manifest, signed)
-        latest: Head | None = None
-        known: dict[int, Seen] = {}
+        place = self._place("heads", now.head.session)
+        before = [check_head(shown.manifest, shown.signed, self.trust) for shown in self._read(place)]
+        self._write(place, Shown(now.manifest_envelope, now.head_envelope))
+        known: dict[int, SignedHead] = {}
         # What was seen before is compared among itself too: a provider that was caught once stays caught.
-        for seen in (*self._read(place), now):
-            head = self._head(seen)
-            other = known.setdefault(head.size, seen)
-            if self._head(other).root != head.root:
-                self._write(place, now)
+        for each in (*before, now):
+            other = known.setdefault(each.head.size, each)
+            if other.head.root != each.head.root:
                 raise Contradiction(
-                    f"the provider signed two histories of one session at size {head.size}",
+                    f"the provider signed two histories of one session at size {each.head.size}",
                     "two-histories",
-                    self._head(other).root.hex(),
-                    head.root.hex(),
-                    frauds.of_heads((other.manifest, other.signed), (seen.manifest, seen.signed), self.trust),
+                    other.head.root.hex(),
+                    each.head.root.hex(),
+                    frauds.of_heads(other, each),
                 )
-            if seen is not now and (latest is None or head.size > latest.size):
-                latest = head
-        self._write(place, now)
-        return latest
+        return max((each.head for each in before), key=lambda head: head.size, default=None)
 
-    def checkpoint(self, manifest: bytes, note: bytes) -> Checkpoint | None:
+    def checkpoint(self, manifest: bytes, note: bytes) -> tuple[Checkpoint | None, Checkpoint]:
         """Compare a checkpoint with those of its log seen before, and remember it.
 
-        Returns the largest seen before: the caller asks the log for a consistency proof from it.
+        Returns the largest seen before, from which the caller asks the log for a consistency proof; and this one.
 
         Raises:
             Contradiction: the same size with another root (`two-histories`, with its proof), or a size below one
                 seen before (`log-differs`: a log only grows, though nothing signed says which came first).
-            VerificationError, MalformedError: as `head`.
+            VerificationError: the checkpoint is not that of the log of a trusted manifest.
+            MalformedError: it is none, or the state is damaged.
         """
         log = verify_manifest(manifest, self.trust).log
         if log is None:
             raise VerificationError("the manifest names no log", code="log-differs", expected="a log", found="none")
         now = open_checkpoint(note, log).checkpoint
-        place, new = self._place("checkpoints", log.raw), Seen(manifest, note)
-        latest: Checkpoint | None = None
-        known: dict[int, Seen] = {}
-        for seen in (*self._read(place), new):
-            shown = open_checkpoint(seen.signed, log).checkpoint
-            other = known.setdefault(shown.size, seen)
-            root = open_checkpoint(other.signed, log).checkpoint.root
-            if root != shown.root:
-                self._write(place, new)
+        place = self._place("checkpoints", log.raw)
+        before = [(shown.signed, open_checkpoint(shown.signed, log).checkpoint) for shown in self._read(place)]
+        self._write(place, Shown(manifest, note))
+        known: dict[int, tuple[bytes, Checkpoint]] = {}
+        for signed, each in (*before, (note, now)):
+            other, first = known.setdefault(each.size, (signed, each))
+            if first.root != each.root:
                 raise Contradiction(
-                    f"the provider's log signed two roots at size {shown.size}",
+                    f"the provider's log signed two roots at size {each.size}",
                     "two-histories",
-                    root.hex(),
-                    shown.root.hex(),
-                    Fraud(Kind.TWO_CHECKPOINTS, (manifest,), (other.signed, seen.signed)),
+                    first.root.hex(),
+                    each.root.hex(),
+                    Fraud(FraudKind.TWO_CHECKPOINTS, (manifest,), (other, signed)),
                 )
-            if seen is not new and (latest is None or shown.size > latest.size):
-                latest = shown
-        self._write(place, new)
+        latest = max((each for _, each in before), key=lambda each: each.size, default=None)
         if latest is not None and now.size < latest.size:
             raise Contradiction(
                 "the provider's log is shorter than it was",
@@ -130,70 +125,60 @@ class Memory:
                 str(now.size),
                 None,
             )
-        return latest
-
-    def _head(self, seen: Seen) -> Head:
-        return verify_head(seen.signed, verify_manifest(seen.manifest, self.trust).session_keys)
+        return latest, now
 
     def _place(self, kind: str, of: bytes) -> Path:
         provider = hashlib.sha256(b"".join(sorted(key.raw for key in self.trust))).hexdigest()[:16]
         return self._folder / provider / kind / of.hex()
 
-    def _read(self, place: Path) -> list[Seen]:
-        found = []
+    def _read(self, place: Path) -> list[Shown]:
+        shown = []
         for path in sorted(place.glob("*.seen")):
             fields = unseal(files.read(path, MAX_BYTES), 2, f"auditor's state {path}", MAX_BYTES)
-            seen = Seen(encoding.bytes_(fields[1], "manifest"), encoding.bytes_(fields[2], "signed statement"))
-            if _name(seen) != path.name:
-                raise MalformedError(f"auditor's state {path}", expected=_name(seen), found=path.name)
-            found.append(seen)
-        return found
+            each = Shown(encoding.bytes_(fields[1], "manifest"), encoding.bytes_(fields[2], "signed statement"))
+            if each.name != path.name:
+                raise MalformedError(f"auditor's state {path}", expected=each.name, found=path.name)
+            shown.append(each)
+        return shown
 
-    def _write(self, place: Path, seen: Seen) -> None:
-        path = place / _name(seen)
+    def _write(self, place: Path, shown: Shown) -> None:
+        path = place / shown.name
         if path.exists():
             return
         place.mkdir(parents=True, exist_ok=True)
-        files.replace(path, seal({1: seen.manifest, 2: seen.signed}))
+        files.replace(path, seal({1: shown.manifest, 2: shown.signed}))
 
 
-def check_growth(
-    memory: Memory, client: Client, evidence: Evidence, trust: Sequence[PublicKey], *, newest: bool
-) -> None:
-    """Compare evidence with what was seen of its session before, and remember its head.
+def check_growth(memory: Memory, client: Client, opened: OpenedEvidence, latest: Head | None, *, newest: bool) -> None:
+    """Raise where evidence is no continuation of what was seen of its session before.
 
     Where an older head is known, the provider is asked for the session as it stood then: it must give that very root,
     and the leaves of then must be the leaves of now.
 
     Args:
+        latest: what `Memory.head` returned for the evidence's head.
         newest: the evidence is meant to be under the session's newest head.
 
     Raises:
         Contradiction: `two-histories`, or `list-differs` where the session is shorter than it was.
+        VerificationError, MalformedError: what the provider sent is not what was asked for.
     """
-    latest = memory.head(evidence.manifest, evidence.head)
-    session, _ = check_evidence(evidence, trust)
-    if latest is None or latest.size == session.head.size:
+    now = opened.session.head
+    if latest is None or latest.size == now.size:
         return
-    if latest.size > session.head.size:
+    if latest.size > now.size:
         if newest:
             raise Contradiction(
-                "the session is shorter than it was",
-                "list-differs",
-                f"{latest.size} leaves",
-                str(session.head.size),
-                None,
+                "the session is shorter than it was", "list-differs", f"{latest.size} leaves", str(now.size), None
             )
         return
-    then = Receipt.parse(client.receipt(latest.session, latest.size))
-    memory.head(then.manifest, then.head)  # with another root than was seen, this is the fraud
-    held = check_receipt(then, trust)
-    if (held.head.session, held.head.size) != (latest.session, latest.size):
+    receipt = Receipt.parse(client.receipt(latest.session, latest.size))
+    signed = check_head(receipt.manifest, receipt.head, memory.trust)
+    memory.head(signed)  # with another root than was seen, this is the fraud
+    then = check_receipt_under(signed, receipt)
+    if (then.session.head.session, then.session.head.size) != (latest.session, latest.size):
         raise VerificationError("the provider sent another head than was asked for", code="no-evidence")
-    check_same_history(
-        Bound.of(evidence.opening, session.head.size, session.head.root),
-        Bound.of(then.opening, held.head.size, held.head.root),
-    )
+    check_same_history(Bound.of(opened.evidence.opening, now), Bound.of(receipt.opening, then.session.head))
 
 
 def check_log(memory: Memory, client: Client) -> Checkpoint | None:
@@ -206,9 +191,7 @@ def check_log(memory: Memory, client: Client) -> Checkpoint | None:
     manifest = client.manifest()
     if verify_manifest(manifest, memory.trust).log is None:
         return None
-    note = client.checkpoint()
-    latest = memory.checkpoint(manifest, note)
-    now = Checkpoint.parse(Note.parse(note).text)
+    latest, now = memory.checkpoint(manifest, client.checkpoint())
     if latest is not None and 0 < latest.size < now.size:
         try:
             verify_consistency(latest.size, now.size, client.consistency(latest.size, now.size), latest.root, now.root)
@@ -223,7 +206,3 @@ def check_log(memory: Memory, client: Client) -> Checkpoint | None:
                 None,
             ) from error
     return now
-
-
-def _name(seen: Seen) -> str:
-    return hashlib.sha256(seen.signed).hexdigest() + ".seen"

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from verifiable.checking.checks import check_receipt
 from verifiable.checking.fraud import MERGE_DELAY
@@ -24,6 +23,8 @@ from verifiable.session.challenge import SEED_BYTES, draw_turns
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PublicKey
+from verifier.auditing.rounding import decide_sessions
+from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.campaign.beacon import FileBeacon
 from verifier.campaign.campaign import audit_provider
@@ -36,9 +37,8 @@ from verifier.campaign.remember import Memory
 from verifier.commands.files import read_target
 from verifier.model.reexecute import Worker
 from verifier.offline.fault import Fault
-from verifier.offline.offline import as_committed
+from verifier.offline.offline import readings
 from verifier.tolerant.calibration import Calibration
-from verifier.tolerant.tolerant import settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ def carry_out(plan: Plan) -> Outcome:
             seed = auditor.seed = drawing.draw_seed(plan.trust)
         if isinstance(target, Evidence):
             verdict = audit(target, worker, plan.trust, text=plan.text, calibration=plan.calibration, seed=seed)
-            digest = hashlib.sha256(target.encode()).hexdigest()
-            verdicts = [replace(verdict, details={**verdict.details, "evidence_sha256": digest})]
+            digest = hashlib.sha256(target.encode()).digest()
+            verdicts = [replace(verdict, details=replace(audited(verdict), evidence_digest=digest))]
         elif isinstance(target, Receipt):
             verdicts = [audit_receipt(auditor, _client(stack, plan, target.capability), target, plan, seed)]
         else:
@@ -163,11 +163,9 @@ def carry_out(plan: Plan) -> Outcome:
                 seed = draw.seed
             except VerifiableError as error:  # the provider's list: unreachable, or no list
                 verdicts = [Fault.of(error).verdict()]
-    details: dict[str, Any] = {} if drawing.beacon is None else {"beacon": drawing.beacon.to_json()}
+    decision = None
     if plan.calibration is not None:
-        verdicts, decision = settle(plan.calibration, verdicts)
-        if decision is not None:
-            details["tolerant"] = {**decision.to_json(), "claimed": plan.calibration.claimed()}
+        verdicts, decision = decide_sessions(plan.calibration, verdicts)
     return Outcome(
         source=plan.target,
         verdicts=tuple(verdicts),
@@ -178,7 +176,9 @@ def carry_out(plan: Plan) -> Outcome:
         model_file=plan.model.name,
         trusted=tuple(key.vkey() for key in plan.trust),
         saved=tuple(auditor.saved),
-        details=details,
+        beacon=drawing.beacon,
+        decision=decision,
+        calibration=plan.calibration,
     )
 
 
@@ -188,16 +188,14 @@ def _announce(planned: ChallengePlan) -> None:
 
 def audit_receipt(auditor: Auditor, client: Client, receipt: Receipt, plan: Plan, seed: bytes | None) -> Verdict:
     """Check a receipt, fetch the evidence under its own head, and audit that."""
-    text = None if plan.text is None else as_committed(receipt, plan.trust, plan.text)
     try:
-        held = check_receipt(receipt, plan.trust, text)
+        held = check_receipt(receipt, plan.trust, *(() if plan.text is None else readings(plan.text)))
     except VerifiableError as error:
         return Fault.of(error).verdict()
-    session, size = held.head.session, held.head.size
-    turns = None
+    head, turns = held.session.head, None
     if seed is not None and plan.drawing.turns is not None:
-        turns = draw_turns(seed, session, len(held.spans), plan.drawing.turns)
-    wanted = Fetched(session, receipt=receipt, size=size, text=text, turns=turns)
+        turns = draw_turns(seed, head.session, len(held.session.spans), plan.drawing.turns)
+    wanted = Fetched(head.session, receipt=held, size=head.size, text=held.text, turns=turns)
     return audit_session(auditor, client, wanted)
 
 

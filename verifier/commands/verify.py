@@ -24,7 +24,7 @@ from verifier.commands.options import Json, MergeDelay, Trust
 from verifier.monitor.fork import MAX_FORK, check_fork
 from verifier.offline import frauds
 from verifier.offline.fault import Fault
-from verifier.offline.offline import as_committed, verify_with_evidence
+from verifier.offline.offline import readings, verify_with_evidence
 from verifier.report import show
 from verifier.report import signed as signed_reports
 
@@ -64,8 +64,8 @@ def verify(
         raise PolicyError("nothing to verify", expected="a receipt, or --fraud FILE", found="neither")
     parsed = files.read_receipt(receipt)
     shown = None if evidence is None else Evidence.load(evidence)
-    answer = None if text is None else as_committed(parsed, keys, files.read_text(text))
-    verdict = verify_with_evidence(parsed, shown, keys, answer)
+    texts = () if text is None else readings(files.read_text(text))
+    verdict = verify_with_evidence(parsed, shown, keys, *texts)
     if as_json:
         print(json.dumps(verdict.to_json(), indent=2))
     else:

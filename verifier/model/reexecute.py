@@ -124,7 +124,7 @@ def score_turn(
     as_generated: bool = False,
 ) -> tuple[list[Entries], list[bytes]]:
     """The records of a turn's first tokens recomputed, and their masks where a processor was active."""
-    params = turn.span.turn.params
+    params = turn.leaf.params
     if not params.processed:
         return worker.score(prompt, tokens, k, as_generated=as_generated), []
     return worker.score_processed(prompt, tokens, k, params, turn.request.constraint, as_generated=as_generated)

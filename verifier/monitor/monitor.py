@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verifiable import files
-from verifiable.checking.fraud import Fraud, Kind
+from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest
 from verifiable.session.head import Head
@@ -221,7 +221,7 @@ class Monitor:
         files = [self._manifest_file(head.manifest_digest) for head in (one, other)]
         if all(file.exists() for file in files):
             manifests = tuple(dict.fromkeys(file.read_bytes() for file in files))
-            _write(path, Fraud(Kind.TWO_HEADS, manifests, (earlier, entry)).encode())
+            _write(path, Fraud(FraudKind.TWO_HEADS, manifests, (earlier, entry)).encode())
             return TwoHeadsError(one, other, path, True)
         path = path.with_suffix(".json")
         content = {"log": self._log.vkey(), "entries": [earlier.hex(), entry.hex()]}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from verifiable.checking.verdict import INCONCLUSIVE_CODES, Status, Verdict, from_error
+from verifiable.checking.verdict import INCONCLUSIVE_CODES, Details, Status, Verdict, from_error
 from verifiable.errors import VerifiableError
 
 
@@ -21,7 +21,7 @@ class Fault:
     found: str | None = None
     hint: str | None = None
     guess: str | None = None
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Details | None = None
 
     @property
     def proven(self) -> bool:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from verifiable.checking import fraud
-from verifiable.checking.checks import check_evidence
-from verifiable.checking.fraud import Fraud, Kind
-from verifiable.checking.verdict import Check, Status, Verdict
+from verifiable.checking.checks import OpenedEvidence, SignedHead
+from verifiable.checking.fraud import Fraud, FraudKind
+from verifiable.checking.verdict import Check, Status, Step, Verdict
 from verifiable.errors import VerifiableError
-from verifiable.manifest.manifest import verify_manifest
-from verifiable.session.evidence import Evidence
-from verifiable.session.head import verify_head
 from verifiable.wire.keys import PublicKey
 from verifier.offline.fault import Fault
 
@@ -19,31 +18,55 @@ SELF_PROVING = frozenset({"token-not-sampled", "temperature-differs", "text-not-
 """Reason codes whose first departing token is proof by itself."""
 
 
-def of_token(evidence: Evidence, trust: Sequence[PublicKey], turn: int, token: int) -> Fraud | None:
+@dataclass(frozen=True, slots=True)
+class NothingProven:
+    """Why a file proves nothing: the reason code of the check that failed."""
+
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class FraudDetails:
+    """Against whom a file proves something, and what it shows."""
+
+    provider: str
+    kind: FraudKind
+
+    def to_json(self) -> dict[str, Any]:
+        return {"provider": self.provider, "kind": self.kind.name.lower()}
+
+
+def of_token(opened: OpenedEvidence, trust: Sequence[PublicKey], turn: int, token: int) -> Fraud | None:
     """The file for token `token` of turn `turn`, from evidence that shows its record; None where it does not.
 
-    Raises a VerifiableError where the evidence or the file does not hold: better none than one that proves nothing.
+    Raises a VerifiableError where the file does not hold: better none than one that proves nothing.
     """
-    session, turns = check_evidence(evidence, trust)
-    opened = next((item for item in turns if item.span.turn.turn == turn), None)
-    if opened is None or opened.span.first + token not in opened.shown:
+    shown = opened.turn(turn)
+    if shown is None or shown.first + token not in shown.shown:
         return None
-    leaf = opened.span.turn.seq
+    signed = opened.session.signed
     made = fraud.token_fraud(
-        evidence.manifest, evidence.head, evidence.opening, session.head.size, leaf, opened.span.first + token
+        signed.manifest_envelope,
+        signed.head_envelope,
+        opened.evidence.opening,
+        signed.head.size,
+        shown.leaf.seq,
+        shown.first + token,
     )
     made.verify(trust)
     return made
 
 
-def of_heads(one: tuple[bytes, bytes], other: tuple[bytes, bytes], trust: Sequence[PublicKey]) -> Fraud | None:
-    """The file for two (manifest, head) pairs; None where they do not contradict each other."""
-    heads = [verify_head(head, verify_manifest(manifest, trust).session_keys) for manifest, head in (one, other)]
-    same = (heads[0].session, heads[0].size) == (heads[1].session, heads[1].size)
-    if not same or heads[0].root == heads[1].root:
+def of_heads(one: SignedHead, other: SignedHead) -> Fraud | None:
+    """The file for two heads; None where they do not contradict each other."""
+    if (one.head.session, one.head.size) != (other.head.session, other.head.size) or one.head.root == other.head.root:
         return None
-    manifests = (one[0],) if one[0] == other[0] else (one[0], other[0])
-    return Fraud(Kind.TWO_HEADS, manifests, (one[1], other[1]))
+    same = one.manifest_envelope == other.manifest_envelope
+    manifests = (one.manifest_envelope,) if same else (one.manifest_envelope, other.manifest_envelope)
+    return Fraud(FraudKind.TWO_HEADS, manifests, (one.head_envelope, other.head_envelope))
 
 
 def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.MERGE_DELAY) -> Verdict:
@@ -63,8 +86,8 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
             expected=fault.expected,
             found=fault.found,
             hint=fault.hint,
-            checks=(Check("Fraud file", None, fault.what),),
-            details={"reason": fault.code},
+            checks=(Check(Step.FRAUD, None, fault.what),),
+            details=NothingProven(fault.code),
         )
     return Verdict(
         Status.FAILED,
@@ -76,6 +99,6 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
         expected=proven.expected,
         found=proven.found,
         hint="Proven by what the provider itself signed: anyone who trusts its key can check this file.",
-        checks=(Check("Fraud file", True, f"{parsed.kind.name.lower().replace('_', ' ')}: {proven.what}"),),
-        details={"provider": proven.provider, "kind": parsed.kind.name.lower()},
+        checks=(Check(Step.FRAUD, True, f"{parsed.kind.name.lower().replace('_', ' ')}: {proven.what}"),),
+        details=FraudDetails(proven.provider, parsed.kind),
     )

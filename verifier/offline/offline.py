@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from verifiable.checking.checks import check_evidence, check_receipt
-from verifiable.checking.offline import verify
-from verifiable.checking.verdict import Check, Status, Verdict
+from verifiable.checking.checks import OpenedReceipt, check_evidence, check_receipt, require_trust
+from verifiable.checking.offline import accepted, refused
+from verifiable.checking.verdict import Check, Note, Step, Verdict
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
@@ -19,35 +19,41 @@ from verifier.offline.replay import replay_records, replayable
 
 
 def verify_with_evidence(
-    receipt: Receipt, evidence: Evidence | None, trust: Sequence[PublicKey], text: str | None = None
+    receipt: Receipt, evidence: Evidence | None, trust: Sequence[PublicKey], *texts: str
 ) -> Verdict:
     """Check a receipt as `verifiable.verify` does, and that `evidence` tells the same history.
 
-    Records that the evidence shows are replayed: that their tokens follow needs no model.
+    Records that the evidence shows are replayed: that their tokens follow needs no model. `texts` are readings of the
+    answer (see `readings`), one of which must be the committed one.
     """
-    verdict = verify(receipt, trust=trust, text=text)
-    if evidence is None or verdict.status is not Status.RECEIPT:
-        return verdict
+    require_trust(trust)
+    try:
+        held = check_receipt(receipt, trust, *texts)
+    except VerifiableError as error:
+        return refused(error)
+    verdict = accepted(held)
+    return verdict if evidence is None else _with_evidence(verdict, held, evidence, trust)
+
+
+def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, trust: Sequence[PublicKey]) -> Verdict:
     checks = list(verdict.checks)
     try:
-        held = check_receipt(receipt, trust)
-        session, turns = check_evidence(evidence, trust)
-        if session.head.session != held.head.session:
+        opened = check_evidence(evidence, trust)
+        if opened.session.head.session != held.session.head.session:
             raise VerificationError(
                 "the evidence is of another session than the receipt",
                 code="session-differs",
-                expected=held.head.session.hex(),
-                found=session.head.session.hex(),
+                expected=held.session.head.session.hex(),
+                found=opened.session.head.session.hex(),
             )
-        mine = Bound.of(receipt.opening, held.head.size, held.head.root)
-        theirs = Bound.of(evidence.opening, session.head.size, session.head.root)
-        check_same_history(mine, theirs)
-        checks.append(Check("Evidence", True, "it is of this session and tells the same history as the receipt"))
-        shown = 0
-        for turn in turns:
+        mine = Bound.of(held.receipt.opening, held.session.head)
+        check_same_history(mine, Bound.of(evidence.opening, opened.session.head))
+        checks.append(Check(Step.EVIDENCE, True, "it is of this session and tells the same history as the receipt"))
+        replayed = 0
+        for turn in opened.turns:
             hashes = [leaf_hash(evidence.opening.leaves[seq]) for seq in sorted(turn.shown)]
-            if turn.shown and turn.whole and turn.span.end.seq < held.head.size:
-                where = mine.first_difference(turn.span.first, hashes)
+            if turn.shown and turn.whole and turn.end.seq < held.session.head.size:
+                where = mine.first_difference(turn.first, hashes)
                 if where is not None:
                     raise VerificationError(
                         "the evidence shows other records than the receipt's head was made over",
@@ -57,25 +63,24 @@ def verify_with_evidence(
                     )
             fault = replay_records(turn)
             if fault is not None:
-                checks.append(Check("Sampler replay", False, fault.what))
-                number = turn.span.turn.turn
-                return fault.verdict(number, session=verdict.session, checks=tuple(checks), details=verdict.details)
-            shown += replayable(turn)
+                checks.append(Check(Step.REPLAY, False, fault.what))
+                return fault.verdict(
+                    turn.number, session=verdict.session, checks=tuple(checks), details=verdict.details
+                )
+            replayed += replayable(turn)
     except VerifiableError as error:
-        checks.append(Check("Evidence", False, error.what))
+        checks.append(Check(Step.EVIDENCE, False, error.what))
         return Fault.of(error).verdict(session=verdict.session, checks=tuple(checks), details=verdict.details)
-    if shown:
-        checks.append(Check("Sampler replay", True, f"{shown} tokens follow from their records and the turn's key"))
-    notes = verdict.not_shown if shown else (*verdict.not_shown, "That the tokens follow from the model: an audit does")
-    return replace(verdict, checks=tuple(checks), not_shown=notes)
+    if replayed:
+        checks.append(Check(Step.REPLAY, True, f"{replayed} tokens follow from their records and the turn's key"))
+        return replace(verdict, checks=tuple(checks))
+    note = Note("That the tokens follow from the model: an audit does")
+    return replace(verdict, checks=tuple(checks), notes=(*verdict.notes, note))
 
 
-def as_committed(receipt: Receipt, trust: Sequence[PublicKey], text: str) -> str:
-    """`text` from a file, without a final newline where only that keeps it from being the committed text.
+def readings(text: str) -> tuple[str, ...]:
+    """How an answer in a file may be meant: as it is, or without a final newline that the answer did not have.
 
-    Editors and shells end files with a newline that the answer may not have had.
+    Editors and shells end files with one.
     """
-    if text.endswith("\n") and verify(receipt, trust=trust, text=text).code == "text-differs":
-        shorter = text[:-1]
-        return shorter if verify(receipt, trust=trust, text=shorter).code is None else text
-    return text
+    return (text, text[:-1]) if text.endswith("\n") else (text,)

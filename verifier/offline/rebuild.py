@@ -9,6 +9,7 @@ from verifiable.checking.checks import OpenedTurn
 from verifiable.errors import VerificationError
 from verifiable.sampling.logits import Entries
 from verifiable.session import records
+from verifiable.session.head import Head
 from verifiable.session.opening import Opening
 from verifiable.session.records import Source, Token
 from verifiable.tlog.merkle import Tree, leaf_hash
@@ -28,7 +29,7 @@ class Claim:
         if turn.tokens is not None:
             ids, sources, _ = turn.tokens.unpack()
             return cls(tuple(ids), tuple(sources), tuple(turn.tokens.steps()))
-        shown = [turn.shown[seq] for seq in sorted(turn.shown)]
+        shown = turn.records
         return cls(
             tuple(token.token for token in shown),
             tuple(token.source for token in shown),
@@ -38,7 +39,7 @@ class Claim:
 
 def rebuild(turn: OpenedTurn, claim: Claim, entries: Sequence[Entries]) -> list[Token]:
     """The token leaves of a turn, with these entries as their records."""
-    leaf, first = turn.span.turn, turn.span.first
+    leaf, first = turn.leaf, turn.first
     return [
         Token(
             leaf.session,
@@ -65,9 +66,9 @@ class Bound:
     subtrees: tuple[tuple[int, int, bytes], ...]
 
     @classmethod
-    def of(cls, opening: Opening, size: int, root: bytes) -> Bound:
-        """Call only after `opening.check(size, root)`."""
-        return cls(opening, size, root, tuple(opening.hidden(size)))
+    def of(cls, opening: Opening, head: Head) -> Bound:
+        """Call only after the opening was checked against the head."""
+        return cls(opening, head.size, head.root, tuple(opening.hidden(head.size)))
 
     def first_difference(self, first: int, hashes: Sequence[bytes]) -> tuple[int, int] | None:
         """The lowest range [low, high) of leaves in which `hashes` (of leaves `first`…) contradict the root.
@@ -76,17 +77,17 @@ class Bound:
         """
         end = first + len(hashes)
         covered = 0
-        found: list[tuple[int, int]] = []
+        differing: list[tuple[int, int]] = []
         for index, data in self.opening.leaves.items():
             if first <= index < end:
                 covered += 1
                 if leaf_hash(data) != hashes[index - first]:
-                    found.append((index, index + 1))
+                    differing.append((index, index + 1))
         for low, high, value in self.subtrees:
             if first <= low and high <= end:
                 covered += high - low
                 if Tree.from_leaves(hashes[low - first : high - first]).root() != value:
-                    found.append((low, high))
+                    differing.append((low, high))
         if covered != len(hashes):
             raise VerificationError(
                 "the signed log does not reach over the whole turn",
@@ -94,11 +95,11 @@ class Bound:
                 expected=f"leaves {first} to {end - 1}",
                 found=f"{covered} of {len(hashes)} covered",
             )
-        return min(found, default=None)
+        return min(differing, default=None)
 
 
 def check_same_history(one: Bound, other: Bound) -> None:
-    """Raise VerificationError (`two-histories`) where two signed heads of one session contradict each other.
+    """Step 18. Raise VerificationError (`two-histories`) where two signed heads of one session contradict each other.
 
     It compares what both show, as leaves or as hashes of the same leaves. Leaves that one of them hides in a larger
     subtree are compared when they have been recomputed (`Bound.first_difference`).

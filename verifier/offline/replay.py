@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -49,12 +50,12 @@ def departures(
     entries: Sequence[Ranked], tokens: Sequence[int], params: SamplingParams, key: bytes, first: int
 ) -> list[Departure]:
     """The tokens that do not follow. `entries[i]` is the record of `tokens[i]`, at position `first + i`."""
-    found = []
+    departing = []
     for index, (row, token) in enumerate(zip(entries, tokens, strict=True)):
         allowed = acceptable(row, params, key, first + index) if len(row.ids) else frozenset[int]()
         if token not in allowed:
-            found.append(Departure(index, first + index, tuple(sorted(allowed)), token))
-    return found
+            departing.append(Departure(index, first + index, tuple(sorted(allowed)), token))
+    return departing
 
 
 def explain_temperature(
@@ -150,13 +151,79 @@ def ranked(
         return None
     known = _Masks(entries, masks) if masks else None
     processor = Processor(params, len(entries[0].ids) if entries else 1, constraint=known, suppressed=suppressed)
-    found: list[Ranked] = []
+    seen: list[Ranked] = []
     for row, token in zip(entries, tokens, strict=True):
         if known is not None:
             known.next()
-        found.append(processor.candidates(row))
+        seen.append(processor.candidates(row))
         processor.accept(token)
-    return found
+    return seen
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """A turn of which some tokens do not follow from their records.
+
+    Args:
+        tokens: those that do not, in order; at least one.
+        of: how many the turn has.
+        asked: the temperature that was committed to.
+        others: the temperatures at which every token would follow; None where there is none.
+    """
+
+    tokens: tuple[Departure, ...]
+    of: int
+    asked: float
+    others: Temperatures | None
+
+    @property
+    def indices(self) -> frozenset[int]:
+        return frozenset(item.index for item in self.tokens)
+
+    def to_json(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"departing": [item.index for item in self.tokens], "of": self.of}
+        return facts if self.others is None else {**facts, "temperature": [self.others.low, self.others.high]}
+
+    def fault(self) -> Fault:
+        """Codes: `token-not-sampled`, `temperature-differs`, `text-not-sampled`."""
+        first, others, wrong = self.tokens[0], self.others, len(self.tokens)
+        expected = "id " + " or ".join(map(str, first.expected))
+        found = f"id {first.found}"
+        if wrong == 1:
+            return Fault(
+                "token-not-sampled",
+                "one token is not the one that its record and the nonce give",
+                first.index,
+                first.position,
+                expected=expected,
+                found=found,
+                hint=None
+                if others is None
+                else f"A temperature of {others} would give every token of this turn as well.",
+                details=self,
+            )
+        if others is not None:
+            return Fault(
+                "temperature-differs",
+                f"{wrong} of {self.of} tokens were drawn at another temperature than was asked for",
+                first.index,
+                first.position,
+                expected=f"temperature {self.asked:g}: {expected}",
+                found=f"temperature {others}: {found}",
+                hint="Proven, not guessed: at that temperature every token of the turn follows from its record.",
+                details=self,
+            )
+        return Fault(
+            "text-not-sampled",
+            f"{wrong} of {self.of} tokens are not the ones that their records and the nonce give",
+            first.index,
+            first.position,
+            expected=expected,
+            found=found,
+            hint="The text was not drawn from these logits: no temperature explains it either.",
+            guess="Text of another model, scored by this one; or another sampler.",
+            details=self,
+        )
 
 
 def replay(
@@ -165,8 +232,8 @@ def replay(
     tokens: Sequence[int],
     masks: Sequence[bytes] = (),
     suppressed: Sequence[int] = (),
-) -> Fault | None:
-    """Replay a whole turn. Codes: `token-not-sampled`, `temperature-differs`, `text-not-sampled`.
+) -> Departed | None:
+    """Replay a whole turn: steps 19 and 25. Returns what does not follow, None where everything does.
 
     `suppressed` are the ids that the manifest bars from every answer.
     `masks` are what `score_turn` gives. Without them, a turn whose processors need the model's vocabulary (grammar,
@@ -175,52 +242,10 @@ def replay(
     key = sampling_key(turn.nonce, turn.request_digest, turn.turn)
     params, first = turn.params, turn.prompt_count
     entries = ranked(records, tokens, params, masks, suppressed)
-    if entries is None:
+    wrong = () if entries is None else tuple(departures(entries, tokens, params, key, first))
+    if entries is None or not wrong:
         return None
-    wrong = departures(entries, tokens, params, key, first)
-    if not wrong:
-        return None
-    start = wrong[0]
-    details: dict[str, object] = {"departing": [item.index for item in wrong], "of": len(tokens)}
-    expected = "id " + " or ".join(map(str, start.expected))
-    found = f"id {start.found}"
-    other = explain_temperature(entries, tokens, params, key, first)
-    if other is not None:
-        details["temperature"] = [other.low, other.high]
-    if len(wrong) == 1:
-        hint = None if other is None else f"A temperature of {other} would give every token of this turn as well."
-        return Fault(
-            "token-not-sampled",
-            "one token is not the one that its record and the nonce give",
-            start.index,
-            start.position,
-            expected=expected,
-            found=found,
-            hint=hint,
-            details=details,
-        )
-    if other is not None:
-        return Fault(
-            "temperature-differs",
-            f"{len(wrong)} of {len(tokens)} tokens were drawn at another temperature than was asked for",
-            start.index,
-            start.position,
-            expected=f"temperature {params.temperature:g}: {expected}",
-            found=f"temperature {other}: {found}",
-            hint="Proven, not guessed: at that temperature every token of the turn follows from its record.",
-            details=details,
-        )
-    return Fault(
-        "text-not-sampled",
-        f"{len(wrong)} of {len(tokens)} tokens are not the ones that their records and the nonce give",
-        start.index,
-        start.position,
-        expected=expected,
-        found=found,
-        hint="The text was not drawn from these logits: no temperature explains it either.",
-        guess="Text of another model, scored by this one; or another sampler.",
-        details=details,
-    )
+    return Departed(wrong, len(tokens), params.temperature, explain_temperature(entries, tokens, params, key, first))
 
 
 def replayable(turn: OpenedTurn) -> int:
@@ -228,18 +253,18 @@ def replayable(turn: OpenedTurn) -> int:
 
     None of them where processors were active and it lacks what they depend on: the tokens before, or the vocabulary.
     """
-    params = turn.span.turn.params
-    whole = len(turn.shown) == turn.span.end.completion_count
+    params = turn.leaf.params
+    whole = len(turn.shown) == turn.count
     return 0 if params.processed and (not whole or needs_vocabulary(params)) else len(turn.shown)
 
 
 def replay_records(turn: OpenedTurn) -> Fault | None:
-    """Replay what an opened turn shows of its records: all of them, or single ones."""
-    shown = [turn.shown[seq] for seq in sorted(turn.shown)]
-    leaf = turn.span.turn
-    if len(shown) == turn.span.end.completion_count:
+    """Step 19: replay what an opened turn shows of its records, all of them or single ones."""
+    shown, leaf = turn.records, turn.leaf
+    if len(shown) == turn.count:
         entries = [token.entries for token in shown]
-        return replay(leaf, entries, [token.token for token in shown], suppressed=turn.suppressed)
+        departed = replay(leaf, entries, [token.token for token in shown], suppressed=turn.suppressed)
+        return None if departed is None else departed.fault()
     if leaf.params.processed:
         return None  # what the processors did depends on the tokens before, which are not all shown
     key = sampling_key(leaf.nonce, leaf.request_digest, leaf.turn)

@@ -5,11 +5,13 @@ Everything that a provider could have written goes through `safe`; the page forb
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from string import Template
 
-from verifiable.checking.verdict import Check, Status, Verdict
+from verifiable.checking.verdict import Check, Status, Step, Verdict
+from verifier.auditing.scope import TurnDetails, audited
 from verifier.campaign.outcome import SHARE, Outcome
 from verifier.report import tolerant as report_tolerant
 from verifier.report.meaning import meaning
@@ -70,10 +72,10 @@ def _banner(outcome: Outcome) -> tuple[str, str]:
 
 
 def _about(outcome: Outcome) -> str:
-    known = next((verdict.details for verdict in outcome.verdicts if verdict.details.get("provider")), {})
+    manifest = outcome.manifest
     parts = [f"Audited: <code>{safe(outcome.source)}</code>"]
-    if known:
-        parts.append(f"provider {safe(str(known['provider']))}, model <code>{safe(known['model']['file'])}</code>")
+    if manifest is not None:
+        parts.append(f"provider {safe(manifest.provider)}, model <code>{safe(manifest.model.files[0].name)}</code>")
     if outcome.started:
         parts.append(f"{moment(outcome.started)}, in {outcome.seconds:.0f} s")
     return " · ".join(parts)
@@ -129,16 +131,17 @@ def _checked(outcome: Outcome) -> str:
 def _sessions(outcome: Outcome) -> str:
     rows = []
     for verdict in outcome.verdicts:
-        facts = verdict.details
-        found = "all tokens agree"
+        session = audited(verdict).session
+        finding = "all tokens agree"
         if verdict.code:
-            found = f"<code>{safe(verdict.code)}</code> {safe(place(verdict, False))}"
-        opened = moment(facts["opened"]) if "opened" in facts else ""
+            finding = f"<code>{safe(verdict.code)}</code> {safe(place(verdict, False))}"
+        opened = "" if session is None else moment(session.opened.time)
+        turns = "" if session is None else str(len(session.spans))
         name, whole = safe(short(verdict.session)), safe(verdict.session or "")
         rows.append(
             f'<tr><th scope="row"><code class="id" title="{whole}">{name}</code></th>'
-            f"<td>{_word(verdict)}</td><td>{found}</td>"
-            f'<td class="n">{safe(str(facts.get("session_turns", "")))}</td>'
+            f"<td>{_word(verdict)}</td><td>{finding}</td>"
+            f'<td class="n">{turns}</td>'
             f'<td class="n">{verdict.tokens_checked:,} of {verdict.tokens_total:,}</td><td class="t">{opened}</td></tr>'
         )
     heads = (("Session", ""), ("Verdict", ""), ("Finding", ""), ("Turns", "n"), ("Tokens", "n"), ("Opened", ""))
@@ -152,12 +155,7 @@ def _sessions(outcome: Outcome) -> str:
 
 def _strips(outcome: Outcome) -> str:
     """A strip for each turn, those with a finding first."""
-    turns = [
-        (verdict, turn)
-        for verdict in outcome.verdicts
-        for turn in verdict.details.get("turns", ())
-        if turn.get("strip")
-    ]
+    turns = [(verdict, turn) for verdict in outcome.verdicts for turn in audited(verdict).turns if turn.strip]
     if not turns:
         return "<p>No token was reached.</p>"
     turns.sort(key=lambda item: not _concerns(*item))
@@ -165,24 +163,22 @@ def _strips(outcome: Outcome) -> str:
     parts = []
     for verdict, turn in turns[:MOST_STRIPS]:
         first = verdict.token if _concerns(verdict, turn) else None
-        differences = turn.get("differences", ())
-        marks = str(turn["strip"])
-        kinds |= {cell(mark, differences[i] if i < len(differences) else None) for i, mark in enumerate(marks)}
-        title = f"Session {short(verdict.session)}, turn {turn['turn']}"
-        note = f"prompt of {turn['prompt_tokens']} tokens, {describe(turn, first)}"
+        kinds |= {cell(mark, apart) for mark, apart in itertools.zip_longest(turn.strip, turn.differences)}
+        title = f"Session {short(verdict.session)}, turn {turn.number}"
+        note = f"prompt of {turn.prompt_tokens} tokens, {describe(turn, first)}"
         parts.append(f"<h3>{safe(title)}</h3><p class='about'>{safe(note)}</p>{strip(turn, first)}")
     if len(turns) > MOST_STRIPS:
         parts.append(f"<p>… and {len(turns) - MOST_STRIPS} more turns, all in the JSON.</p>")
     return legend(kinds) + "".join(parts)
 
 
-def _concerns(verdict: Verdict, turn: dict[str, object]) -> bool:
-    return verdict.code is not None and verdict.turn == turn["turn"]
+def _concerns(verdict: Verdict, turn: TurnDetails) -> bool:
+    return verdict.code is not None and verdict.turn == turn.number
 
 
 def _checks(outcome: Outcome) -> str:
     """Each check once, with the number of sessions that it passed in and one sentence of detail."""
-    names: dict[str, list[Check]] = {}
+    names: dict[Step, list[Check]] = {}
     for verdict in outcome.verdicts:
         for check in verdict.checks:
             names.setdefault(check.name, []).append(check)
@@ -200,18 +196,18 @@ def _checks(outcome: Outcome) -> str:
 
 
 def _repeat(outcome: Outcome) -> str:
-    known = next((verdict.details for verdict in outcome.verdicts if verdict.details.get("provider")), {})
+    manifest = outcome.manifest
     rows = []
     if outcome.draw is not None:
         rows.append(("Seed of the draw", outcome.draw.seed.hex()))
         rows.append(("Drawn from", f"{outcome.draw.population:,} sessions; the lots are SHA-256 of seed and session"))
     rows.append(("Your model file", outcome.model_file))
-    if known:
+    if manifest is not None:
         rows += [
-            ("Model file's SHA-256", known["model"]["sha256"]),
-            ("Manifest", known["manifest"]),
-            ("Numerics fingerprint", known["runtime"]["fingerprint"]),
-            ("Build", known["runtime"]["build"]),
+            ("Model file's SHA-256", manifest.model.files[0].sha256.hex()),
+            ("Manifest", manifest.digest().hex()),
+            ("Numerics fingerprint", manifest.runtime.fingerprint.hex()),
+            ("Build", manifest.runtime.build),
         ]
     rows += [("Trusted key", key) for key in outcome.trusted]
     rows += [("Evidence kept", path) for path in outcome.saved]

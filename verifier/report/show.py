@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from verifiable.checking.verdict import Status, Verdict
+from verifiable.checking.offline import ReceiptDetails
+from verifiable.checking.verdict import Status, Step, Verdict
 from verifiable.cli import printable
 from verifier.campaign.outcome import SHARE, Outcome
 from verifier.report.meaning import meaning
@@ -24,14 +25,14 @@ MOST_ALSO = 10
 
 def verification(verdict: Verdict, kid: str) -> list[str]:
     """Lines for `verifiable verify`."""
-    if verdict.status is not Status.RECEIPT:
+    if verdict.status is not Status.RECEIPT or not isinstance(verdict.details, ReceiptDetails):
         return failure(verdict)
-    facts = verdict.details
-    turns = facts["session_turns"]
+    session = verdict.details.session
+    turns, head = len(session.spans), session.head
     lines = [
-        f"Signed by {facts['provider']} ({kid}) at {moment(facts['head']['time'])}; session {short(verdict.session)}, "
-        f"{turns} turn{'s' if turns != 1 else ''}, {facts['head']['size']} leaves",
-        *[f"{check.name}: {check.detail}" for check in verdict.checks if check.name not in ("Manifest", "Head")],
+        f"Signed by {session.manifest.provider} ({kid}) at {moment(head.time)}; session {short(verdict.session)}, "
+        f"{turns} turn{'s' if turns != 1 else ''}, {head.size} leaves",
+        *[f"{check.name}: {check.detail}" for check in verdict.checks if check.name not in (Step.MANIFEST, Step.HEAD)],
         "This checks who said what and that nothing was changed since. Whether the model really said it: "
         "verifiable audit.",
     ]
@@ -64,10 +65,9 @@ def audit(outcome: Outcome) -> list[str]:
             lines.append("")
         if len(outcome.verdicts) > 1:
             lines.append(_tally(outcome))
-    tolerant = outcome.details.get("tolerant")
-    if tolerant is not None:
-        path = ", ".join(f"{value:+.1f}" for value in tolerant["e_value_log10"][-20:])
-        accuses = -math.log10(tolerant["alpha"])
+    if outcome.decision is not None:
+        path = ", ".join(f"{value:+.1f}" for value in outcome.decision.e_values[-20:])
+        accuses = -math.log10(outcome.decision.alpha)
         lines.append(f"E-value, as powers of ten after each conversation: {path} (accuses from {accuses:+.0f})")
     if outcome.saved and outcome.status is Status.FAILED:
         lines.append("Evidence: anyone with the model file can repeat this with `verifiable audit FILE --model …`")
@@ -114,8 +114,8 @@ def failure(verdict: Verdict) -> list[str]:
 
 def also(verdict: Verdict) -> str:
     """One line for a further session with the same reason code."""
-    found = "" if verdict.found is None else f": expected {verdict.expected}, found {verdict.found}"
-    return printable(f"  also {place(verdict)}{found}")
+    values = "" if verdict.found is None else f": expected {verdict.expected}, found {verdict.found}"
+    return printable(f"  also {place(verdict)}{values}")
 
 
 def place(verdict: Verdict, session: bool = True) -> str:
@@ -156,14 +156,14 @@ def say(lines: Iterable[str]) -> None:
 
 def _facts(outcome: Outcome) -> list[str]:
     rows: list[tuple[str, str]] = []
-    known = next((verdict.details for verdict in outcome.verdicts if verdict.details.get("provider")), {})
-    if known:
-        valid = moment(known["manifest_valid"][1])[:10]
-        rows.append(("Provider", f"{known['provider']}, manifest {short(known['manifest'])} valid to {valid}"))
+    manifest = outcome.manifest
+    if manifest is not None:
+        valid = moment(manifest.valid_to)[:10]
+        rows.append(("Provider", f"{manifest.provider}, manifest {short(manifest.digest().hex())} valid to {valid}"))
     checks = {check.name: check for verdict in outcome.verdicts for check in verdict.checks if check.passed}
-    for label, name in (("Model", "Model file"), ("Numerics", "Numerics")):
-        if name in checks:
-            rows.append((label, checks[name].detail))
+    for label, step in (("Model", Step.MODEL), ("Numerics", Step.NUMERICS)):
+        if step in checks:
+            rows.append((label, checks[step].detail))
     draw = outcome.draw
     if draw is not None:
         tokens = f"{outcome.tokens_total:,} tokens"

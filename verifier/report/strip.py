@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from html import escape
-from typing import Any
 
 from verifiable.cli import printable
 from verifier.auditing.marks import DIFFERS, NOT_SAMPLED, SUSPECT, UNCHECKED
+from verifier.auditing.scope import TurnDetails
 
 MOST_CELLS = 4000
 """Cells of one strip; a browser draws them at once, and the story is near the first difference."""
@@ -44,12 +43,11 @@ def cell(mark: str, difference: float | None) -> str:
     return next((name for border, name in _BORDERS if difference < border), _LARGEST)
 
 
-def strip(turn: Mapping[str, Any], first: int | None) -> str:
+def strip(turn: TurnDetails, first: int | None) -> str:
     """The HTML of a turn's strip. `first` is the token that the verdict points at, and gets a frame."""
-    marks, differences = str(turn["strip"]), turn.get("differences", ())
     cells = []
-    for index, mark in enumerate(marks[:MOST_CELLS]):
-        difference = differences[index] if index < len(differences) else None
+    for index, mark in enumerate(turn.strip[:MOST_CELLS]):
+        difference = turn.differences[index] if index < len(turn.differences) else None
         kind = cell(mark, difference)
         if index == first:
             kind = f"{kind} f".strip()
@@ -58,9 +56,9 @@ def strip(turn: Mapping[str, Any], first: int | None) -> str:
     return f'<div class="strip" role="img" aria-label="{safe(describe(turn, first))}">{"".join(cells)}</div>'
 
 
-def describe(turn: Mapping[str, Any], first: int | None) -> str:
+def describe(turn: TurnDetails, first: int | None) -> str:
     """The strip in words, for those who do not see it."""
-    marks = str(turn["strip"])
+    marks = turn.strip
     counts = {mark: marks.count(mark) for mark in set(marks)}
     same = len(marks) - sum(counts.get(mark, 0) for mark in (DIFFERS, *_MARKS))
     parts = [f"{len(marks)} tokens", f"{same} the same"]

@@ -10,6 +10,7 @@ from html import escape
 from math import log10
 
 from verifier.campaign.outcome import Outcome
+from verifier.tolerant.tolerant import LN10
 
 WIDTH, HEIGHT = 640, 160
 _LEFT, _BOTTOM, _TOP = 34, 22, 12
@@ -17,28 +18,27 @@ _LEFT, _BOTTOM, _TOP = 34, 22, 12
 
 def section(outcome: Outcome) -> str:
     """HTML, or nothing where every session was compared bit for bit."""
-    found = outcome.details.get("tolerant")
-    if not found or not found["e_value_log10"]:
+    decision, calibration = outcome.decision, outcome.calibration
+    if decision is None or calibration is None or not decision.used:
         return ""
-    limit = -log10(found["alpha"])
-    caught, missed = ", ".join(found["caught"]) or "none", ", ".join(found["cannot_tell"]) or "none"
-    claimed = found["claimed"]
+    limit = -log10(decision.alpha)
+    claimed = calibration.claimed()
     rests = (
         f"honest classes {', '.join(claimed['classes'])}; {claimed['without_model']}; {claimed['beyond']}; "
         f"a margin of {claimed['margin']:g} in the log ratio"
     )
     rows = (
-        ("Compared", f"{found['conversations']} conversations over {found['length']} tokens each"),
-        ("False accusation", f"probability at most {found['alpha']:g}, however often the audit looks"),
+        ("Compared", f"{len(decision.used)} conversations over {decision.length} tokens each"),
+        ("False accusation", f"probability at most {decision.alpha:g}, however often the audit looks"),
         ("That rests on", rests),
-        ("E-value at the end", f"10^{found['e_value_log10'][-1]:.2f}; ranks alone 10^{found['rank_log10']:.2f}"),
-        ("Would have been caught", caught),
-        ("Can't be told", missed),
+        ("E-value at the end", f"10^{decision.e_values[-1]:.2f}; ranks alone 10^{decision.path.rank / LN10:.2f}"),
+        ("Would have been caught", ", ".join(decision.caught) or "none"),
+        ("Can't be told", ", ".join(decision.missed) or "none"),
     )
     listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows)
     return (
         '<section aria-labelledby="tolerant"><h2 id="tolerant">Comparison within rounding</h2>'
-        f"<dl>{listed}</dl>{path(found['e_value_log10'], limit)}{spread(found['scores'], found['honest'])}</section>"
+        f"<dl>{listed}</dl>{path(decision.e_values, limit)}{spread(decision.scores, decision.honest)}</section>"
     )
 
 
@@ -58,7 +58,7 @@ def path(logs: Sequence[float], limit: float) -> str:
 def spread(scores: Sequence[float], honest: Mapping[str, Sequence[float]]) -> str:
     """One tick a conversation: the provider's, and below them those of each honest class."""
     rows: list[tuple[str, Sequence[float], str]] = [("provider", scores, "#c0392b")]
-    rows += [(name, values, "currentColor") for name, values in honest.items()]
+    rows += [(name, sorted(values), "currentColor") for name, values in honest.items()]
     every = [value for _, values, _ in rows for value in values]
     low, high = min(every) - 0.05, max(every) + 0.05
     tall = 24 * len(rows)

@@ -1,21 +1,20 @@
 """The tolerant tier: what an audit says where this machine rounds otherwise than the provider's.
 
 One conversation is measured at a time (`measure_turns`); a decision is about a provider, over all its conversations
-in the order in which they were drawn (`decide`). A pass names the deviations that would have been caught and those
-that would not: what the numbers can't tell is never passed over in silence.
+in the order in which they were drawn (`decide`), and rules what each of their verdicts says (`Decision.ruling`). A pass
+names the deviations that would have been caught and those that would not: what the numbers can't tell is never passed
+over in silence.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from verifiable.checking.checks import OpenedTurn
-from verifiable.checking.verdict import Status, Verdict
+from verifiable.checking.verdict import About, Note, Status
 from verifiable.errors import PolicyError
 from verifiable.manifest.manifest import Runtime
 from verifiable.sampling.logits import MAX_K, Entries
@@ -26,16 +25,13 @@ from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.eprocess import ALPHA, Path, run
 from verifier.tolerant.statistics import Distances, measure, score
 
-TOLERABLE = frozenset({"fingerprint-differs", "not-invariant"})
-"""Reason codes after which a calibration leads on."""
 COVERED = 0.8
 """Share of the conversations that must be long enough for the length at which they are compared."""
 CAUGHT = 0.95
 """Probability from which a deviation is said to be one that would have been caught."""
+LN10 = math.log(10.0)
 DOUBTFUL = 100.0
 """E-value from which nothing is verified any more, though nothing is proven yet."""
-KEY = "tolerant"
-"""Where a verdict's details keep what was measured."""
 
 
 def measure_turns(
@@ -58,19 +54,19 @@ def measure_turns(
     Raises:
         PolicyError: this machine's own replays do not differ, so there is no scale.
     """
-    shown = [[turn.shown[seq] for seq in sorted(turn.shown)] for turn in turns]
+    shown = [turn.records for turn in turns]
     total = sum(map(len, shown))
     parts = window_parts([len(records) for records in shown], place_window(lot, total, most), most)
     claims = [[records[at].entries for at in part] for records, part in zip(shown, parts, strict=True)]
     scored: list[list[list[Entries]]] = []
     for settings in replay_settings(runtime):
         worker.load(settings)
-        found = []
+        rows = []
         for turn, records, part in zip(turns, shown, parts, strict=True):
             ids = [token.token for token in records[: part.stop]]
-            before = [*prompts[turn.span.turn.turn], *ids[: part.start]]
-            found.append(worker.score(before, ids[part.start :], MAX_K) if part else [])
-        scored.append(found)
+            before = [*prompts[turn.number], *ids[: part.start]]
+            rows.append(worker.score(before, ids[part.start :], MAX_K) if part else [])
+        scored.append(rows)
     usable = scored[:1]
     for one in scored[1:]:
         # A replay that agrees with another to the last bit has no rounding of its own.
@@ -89,14 +85,14 @@ def measure_turns(
 
 def window_parts(counts: Sequence[int], start: int, length: int) -> list[range]:
     """What of each turn's tokens lies in a window over all of them; an empty range where nothing does."""
-    found = []
+    parts = []
     for count in counts:
-        found.append(range(min(max(start, 0), count), min(max(start + length, 0), count)))
+        parts.append(range(min(max(start, 0), count), min(max(start + length, 0), count)))
         start -= count
-    return found
+    return parts
 
 
-def _bits(scored: Sequence[Sequence[Any]]) -> bytes:
+def _bits(scored: Sequence[Sequence[Entries]]) -> bytes:
     return b"".join(entry.logit_bytes() for turn in scored for entry in turn)
 
 
@@ -138,34 +134,103 @@ class Decision:
     def missed(self) -> list[str]:
         return [name for name, value in self.power.items() if value < CAUGHT]
 
-    def notes(self) -> list[str]:
+    @property
+    def e_values(self) -> list[float]:
+        """The e-value after each conversation, as powers of ten."""
+        return [value / LN10 for value in self.path.logs]
+
+    def ruling(self, number: int, tokens: int) -> Ruling:
+        """What the decision means for conversation `number`, whose opened turns have so many tokens.
+
+        Where the provider fails, the conversations outside every honest class fail with it; the rest are left
+        undecided, since a provider caught lying is not to be believed elsewhere.
+        """
+        if number not in self.used and self.status is not Status.INCONCLUSIVE:
+            short = f"the conversation is shorter than the {self.length} tokens that were compared"
+            return Ruling(Status.INCONCLUSIVE, "too-little-evidence", short)
+        if self.status is Status.STATISTICAL:
+            checked = min(self.length, tokens)
+            return Ruling(self.status, None, self.summary, notes=tuple(self._notes()), tokens_checked=checked)
+        if self.status is Status.FAILED and self.outliers and number not in self.outliers:
+            lone = "this conversation alone is not outside honest rounding, but the provider's others are"
+            return Ruling(Status.INCONCLUSIVE, "too-little-evidence", lone)
+        if self.status is Status.FAILED:
+            expected, found = f"an e-value below {1 / self.alpha:g}", f"10^{self.path.highest / LN10:.1f}"
+            return Ruling(self.status, self.code, self.summary, expected, found)
+        return Ruling(self.status, self.code, self.summary)
+
+    def _notes(self) -> list[Note]:
         """What a pass does not show."""
-        found = []
+        notes = [
+            f"Tokens outside of a window of {self.length} of each conversation: their logits were not compared. Where "
+            "it lies was drawn after they were committed to",
+            "Bits: on this machine records could be compared within rounding only",
+        ]
         if self.missed:
-            found.append(
+            missed = (
                 f"Whether it was one of these, which {len(self.used)} conversations of {self.length} tokens can't "
                 f"tell from honest rounding: {', '.join(self.missed)}"
             )
-        found.append(
-            f"Tokens outside of a window of {self.length} of each conversation: their logits were not compared. Where "
-            "it lies was drawn after they were committed to"
-        )
-        found.append("Bits: on this machine records could be compared within rounding only")
-        return found
+            notes = [missed, *notes]
+        return [Note(note, about=About.ROUNDING) for note in notes]
 
-    def to_json(self) -> dict[str, Any]:
+    def short_json(self) -> dict[str, Any]:
+        """What each session's verdict tells of it."""
         return {
             "alpha": self.alpha,
             "length": self.length,
             "conversations": len(self.used),
-            "e_value_log10": [round(value / math.log(10.0), 4) for value in self.path.logs],
-            "rank_log10": round(self.path.rank / math.log(10.0), 4),
-            "far_log10": round(self.path.far / math.log(10.0), 4),
+            "e_value_log10": [round(value, 4) for value in self.e_values],
+            "rank_log10": round(self.path.rank / LN10, 4),
+            "far_log10": round(self.path.far / LN10, 4),
             "power": dict(self.power),
             "caught": self.caught,
             "cannot_tell": self.missed,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.short_json(),
             "scores": [round(value, 4) for value in self.scores],
             "honest": {name: [round(value, 4) for value in sorted(rows)] for name, rows in self.honest.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a decision about a provider means for the verdict on one of its conversations; fields as in `Verdict`."""
+
+    status: Status
+    code: str | None
+    summary: str
+    expected: str | None = None
+    found: str | None = None
+    notes: tuple[Note, ...] = ()
+    tokens_checked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A conversation that was compared within rounding: its distances, the seed that drew where, and the decision that
+    it became part of.
+    """
+
+    distances: Distances
+    seed: bytes
+    decision: Decision
+
+    def to_json(self) -> dict[str, Any]:
+        measured = self.distances
+        return {
+            "claim": [float(f"{value:.6g}") for value in measured.claim],
+            "replays": [float(f"{value:.6g}") for value in measured.replays],
+            "window": {
+                "seed": self.seed.hex(),
+                "lot": f"{measured.lot:016x}",
+                "start": measured.start,
+                "tokens": measured.total,
+            },
+            "decision": self.decision.short_json(),
         }
 
 
@@ -208,7 +273,7 @@ def decide(calibration: Calibration, talks: Sequence[Distances], alpha: float = 
 def _judge(
     path: Path, power: Mapping[str, float], length: int, count: int, alpha: float
 ) -> tuple[Status, str | None, str]:
-    most = path.highest / math.log(10.0)
+    most = path.highest / LN10
     size = f"{count} conversation{'s' if count != 1 else ''} of {length} tokens"
     if path.crossed is not None:
         return (
@@ -243,70 +308,3 @@ def _judge(
 
 def _power(curve: Sequence[float], count: int) -> float:
     return float(curve[min(count, len(curve)) - 1]) if count and len(curve) else 0.0
-
-
-def details(talk: Distances, seed: bytes) -> dict[str, Any]:
-    """What a verdict keeps of a conversation's measurement, and how its place was drawn."""
-    return {
-        "claim": [float(f"{value:.6g}") for value in talk.claim],
-        "replays": [float(f"{value:.6g}") for value in talk.replays],
-        "window": {"seed": seed.hex(), "lot": f"{talk.lot:016x}", "start": talk.start, "tokens": talk.total},
-    }
-
-
-def measured(verdict: Verdict) -> Distances | None:
-    """The measurement that a verdict keeps, if it has one."""
-    kept = verdict.details.get(KEY)
-    if not isinstance(kept, dict) or "claim" not in kept:
-        return None
-    window = kept["window"]
-    claim, replays = np.array(kept["claim"], np.float64), np.array(kept["replays"], np.float64)
-    return Distances(claim, replays, int(window["lot"], 16), window["tokens"])
-
-
-def settle(
-    calibration: Calibration, verdicts: Sequence[Verdict], alpha: float = ALPHA
-) -> tuple[list[Verdict], Decision | None]:
-    """Decide over all the sessions of an audit that were measured, and put the decision into their verdicts.
-
-    Where the provider fails, the sessions outside every honest class fail with it; the rest are left undecided, since
-    a provider caught lying is not to be believed elsewhere. None where no session was measured.
-    """
-    at = [index for index, verdict in enumerate(verdicts) if measured(verdict) is not None]
-    if not at:
-        return list(verdicts), None
-    decision = decide(calibration, [talk for talk in map(measured, verdicts) if talk is not None], alpha)
-    settled = list(verdicts)
-    for number, index in enumerate(at):
-        settled[index] = apply(verdicts[index], decision, number)
-    return settled, decision
-
-
-def apply(verdict: Verdict, decision: Decision, number: int) -> Verdict:
-    """A measured session's verdict under the decision, of which it is conversation `number`."""
-    told = {name: value for name, value in decision.to_json().items() if name not in ("scores", "honest")}
-    kept = {**verdict.details, KEY: {**verdict.details[KEY], "decision": told}}
-    if number not in decision.used and decision.status is not Status.INCONCLUSIVE:
-        return replace(
-            verdict,
-            status=Status.INCONCLUSIVE,
-            code="too-little-evidence",
-            summary=f"the conversation is shorter than the {decision.length} tokens that were compared",
-            details=kept,
-        )
-    status, code, summary = decision.status, decision.code, decision.summary
-    if status is Status.FAILED and decision.outliers and number not in decision.outliers:
-        status, code = Status.INCONCLUSIVE, "too-little-evidence"
-        summary = "this conversation alone is not outside honest rounding, but the provider's others are"
-    return replace(
-        verdict,
-        status=status,
-        code=code,
-        summary=summary,
-        hint=None if status is Status.STATISTICAL else verdict.hint,
-        expected=f"an e-value below {1 / decision.alpha:g}" if status is Status.FAILED else None,
-        found=f"10^{decision.path.highest / math.log(10.0):.1f}" if status is Status.FAILED else None,
-        not_shown=(*verdict.not_shown, *decision.notes()) if status is Status.STATISTICAL else verdict.not_shown,
-        tokens_checked=min(decision.length, verdict.tokens_total) if status is Status.STATISTICAL else 0,
-        details=kept,
-    )

@@ -1,0 +1,51 @@
+"""The checks of one audit, in the order in which they were made; the first that fails ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from verifiable.checking.verdict import Check, Step
+from verifiable.errors import VerifiableError
+from verifier.auditing.turn import TurnResult
+from verifier.offline.fault import Fault
+
+
+class Failed(Exception):
+    """A check that does not hold. `results` is what had come of the turns by then."""
+
+    def __init__(self, fault: Fault, *results: TurnResult) -> None:
+        super().__init__(fault.what)
+        self.fault = fault
+        self.results = results
+
+
+class Journal:
+    """What becomes a verdict's `checks`."""
+
+    def __init__(self) -> None:
+        self.checks: list[Check] = []
+
+    @contextmanager
+    def step(self, name: Step) -> Iterator[Callable[[str], None]]:
+        """Make a check. The body calls what it is given with a sentence where the check passed.
+
+        Raises:
+            Failed: the body raised it, or an error of ours; it is written down as the check that failed.
+        """
+        try:
+            yield lambda detail: self.checks.append(Check(name, True, detail))
+        except Failed as failed:
+            self._note(name, failed.fault)
+            raise
+        except VerifiableError as error:
+            fault = Fault.of(error)
+            self._note(name, fault)
+            raise Failed(fault) from error
+
+    def undecided(self, name: Step, fault: Fault) -> None:
+        """Write down a check that can't be made here, and go on."""
+        self.checks.append(Check(name, None, fault.what))
+
+    def _note(self, name: Step, fault: Fault) -> None:
+        self.checks.append(Check(name, False if fault.proven else None, fault.what))

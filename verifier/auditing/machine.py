@@ -1,0 +1,91 @@
+"""Whether the auditor's model is the provider's, and whether this machine computes the provider's bits."""
+
+from __future__ import annotations
+
+from verifiable.manifest.manifest import RAW_LOGITS, AdapterFile, Manifest, ModelIdentity
+from verifier.model.reexecute import Reexecutor
+from verifier.offline.fault import Fault
+
+
+def compare_models(committed: ModelIdentity, mine: ModelIdentity) -> Fault | None:
+    """Step 20: whether the auditor's files are those that the provider committed to."""
+    wanted = [(file.sha256, file.size) for file in committed.files]
+    if wanted != [(file.sha256, file.size) for file in mine.files]:
+        return Fault(
+            "model-differs",
+            "your model file is not the one that the provider committed to",
+            expected=f"{committed.files[0].name}, sha256 {committed.files[0].sha256.hex()}",
+            found=f"{mine.files[0].name}, sha256 {mine.files[0].sha256.hex()}",
+            hint="Nothing is proven by this. Fetch the file with the committed hash, or ask why another was named.",
+        )
+    fault = _compare_adapters(committed.adapters, mine.adapters)
+    if fault is not None:
+        return fault
+    for name in ("vocabulary", "tokenizer_digest", "template_digest", "suppressed"):
+        theirs, here = getattr(committed, name), getattr(mine, name)
+        if theirs != here:
+            return Fault(
+                "identity-differs",
+                f"the manifest states another {name.replace('_', ' ')} than the file that it names has",
+                expected=here.hex() if isinstance(here, bytes) else str(here),
+                found=theirs.hex() if isinstance(theirs, bytes) else str(theirs),
+                hint="The manifest contradicts its own model file.",
+            )
+    return None
+
+
+def _compare_adapters(committed: tuple[AdapterFile, ...], mine: tuple[AdapterFile, ...]) -> Fault | None:
+    wanted = [(file.sha256, file.size, file.scale) for file in committed]
+    if wanted == [(file.sha256, file.size, file.scale) for file in mine]:
+        return None
+    options = " ".join(f"--lora {file.name}:{file.scale!r}" for file in committed)
+    return Fault(
+        "model-differs",
+        "your adapters are not those that the provider committed to",
+        expected=_adapters(committed),
+        found=_adapters(mine),
+        hint="Nothing is proven by this. Audit with " + (f"{options}, in that order." if options else "no --lora."),
+    )
+
+
+def _adapters(files: tuple[AdapterFile, ...]) -> str:
+    return ", then ".join(f"{file.name} × {file.scale!r}, sha256 {file.sha256.hex()}" for file in files) or "no adapter"
+
+
+def compare_numerics(manifest: Manifest, worker: Reexecutor) -> Fault | None:
+    """Step 23: whether this machine gives the provider's bits."""
+    runtime = manifest.runtime
+    if manifest.value_kind != RAW_LOGITS:
+        return Fault(
+            "not-raw-logits",
+            "the provider commits to log-probabilities, which can't be compared bit for bit",
+            expected="raw logits",
+            found="log-probabilities",
+            hint="Such sessions need the statistical audit.",
+        )
+    if not runtime.invariant:
+        return Fault(
+            "not-invariant",
+            "the manifest says that the provider's logits depend on how requests are batched",
+            expected="a manifest whose numerics probe found batch invariance",
+            found=f"KV {runtime.type_k}/{runtime.type_v}, repack {runtime.repack}, tiled {runtime.tiled}",
+            hint="Exact audit is impossible; ask the provider for batch-invariant settings.",
+        )
+    probed = worker.probe(runtime)
+    if not probed.invariant:
+        return Fault(
+            "not-invariant",
+            "on this machine the logits depend on how the work is batched",
+            expected="a numerics probe that finds invariance, as the provider's did",
+            found=f"build {probed.build[0]}" if probed.build else "another build",
+            hint="Audit on a machine with the provider's build of llama.cpp.",
+        )
+    if probed.fingerprint != runtime.fingerprint:
+        return Fault(
+            "fingerprint-differs",
+            "this machine computes other bits than the provider's, also for an honest provider",
+            expected=f"{runtime.fingerprint.hex()} ({runtime.build})",
+            found=f"{probed.fingerprint.hex()} ({probed.build[0] if probed.build else 'unknown build'})",
+            hint="Audit on the same class of machine and the same build of llama.cpp, or statistically.",
+        )
+    return None

@@ -1,0 +1,151 @@
+"""Where this machine's bits are not the provider's: comparison within rounding, in place of steps 24 to 26.
+
+A session is compared by itself (`compare`) and has a verdict of its own (`verdict`). Over all the sessions of a
+provider the decision is made again (`decide_sessions`), since it is about the provider. See docs/tolerant.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from verifiable.checking.checks import OpenedEvidence
+from verifiable.checking.verdict import About, Step, Verdict
+from verifiable.session.challenge import window_lot
+from verifiable.session.receipt import Receipt
+from verifier.auditing import scope
+from verifier.auditing.diagnose import Show
+from verifier.auditing.journal import Failed, Journal
+from verifier.auditing.marks import COMPARED, UNCHECKED
+from verifier.auditing.scope import audited
+from verifier.auditing.turn import TurnResult
+from verifier.model.reexecute import Reexecutor
+from verifier.offline.fault import Fault
+from verifier.offline.replay import replay_records
+from verifier.tolerant.calibration import Calibration
+from verifier.tolerant.eprocess import ALPHA
+from verifier.tolerant.statistics import Distances
+from verifier.tolerant.tolerant import Comparison, Decision, decide, measure_turns
+
+TOLERABLE = frozenset({"fingerprint-differs", "not-invariant"})
+"""Reason codes of the numerics after which a calibration leads on."""
+RULED = frozenset({None, "too-little-evidence", "distribution-differs"})
+"""Reason codes that a decision gives. A verdict with another one was proven otherwise, and is not decided again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What was measured of a session, and the result of each of its turns."""
+
+    distances: Distances
+    results: tuple[TurnResult, ...]
+
+
+def compare(
+    journal: Journal,
+    opened: OpenedEvidence,
+    prompts: Mapping[int, Sequence[int]],
+    worker: Reexecutor,
+    calibration: Calibration,
+    fault: Fault,
+    show: Show | None,
+    seed: bytes,
+) -> Compared:
+    """Measure how far the records are from what is computed here; the draws are replayed from the records.
+
+    Args:
+        fault: why the bits can't be compared.
+        show: gets the records of turns whose tokens alone were given.
+        seed: draws which tokens are compared.
+    """
+    runtime = opened.session.manifest.runtime
+    with journal.step(Step.ROUNDING) as passed:
+        calibration.check_fits(worker.identity(), opened.session.manifest, worker.probe(runtime).build)
+        turns = [turn for turn in opened.turns if turn.whole and turn.count]
+        fetched = {} if show is None else {turn.number: show(turn.number) for turn in turns if not turn.shown}
+        turns = [fetched.get(turn.number, turn) for turn in turns]
+        if not turns or not all(turn.shown for turn in turns):
+            raise Failed(replace(fault, hint="A comparison within rounding needs evidence of kind full."))
+        for turn in fetched.values():  # what was shown before was replayed before
+            departed = replay_records(turn)
+            if departed is not None:
+                raise Failed(departed, TurnResult.unreached(turn, departed))
+        lot = window_lot(seed, opened.session.head.session)
+        distances, parts = measure_turns(turns, prompts, worker, runtime, calibration.lengths()[-1], lot)
+        passed(f"{len(distances)} tokens from token {distances.start} on, compared with this machine's own rounding")
+    claims = iter(map(float, distances.claim))
+    results = []
+    for turn, part in zip(turns, parts, strict=True):
+        apart = (*[0.0] * part.start, *itertools.islice(claims, len(part)))
+        strip = (UNCHECKED * part.start + COMPARED * len(part)).ljust(turn.count, UNCHECKED)
+        prompt = turn.leaf.prompt_count
+        results.append(TurnResult(turn.number, prompt, turn.count, 0, strip, differences=apart))
+    return Compared(distances, tuple(results))
+
+
+def verdict(
+    journal: Journal,
+    opened: OpenedEvidence,
+    receipt: Receipt | None,
+    compared: Compared,
+    calibration: Calibration,
+    fault: Fault,
+    seed: bytes,
+) -> Verdict:
+    """The verdict on a session by itself."""
+    decision = decide(calibration, [compared.distances])
+    total = sum(turn.count for turn in opened.turns)
+    ruling = decision.ruling(0, total)
+    details = scope.details(opened, compared.results, fault)
+    return Verdict(
+        ruling.status,
+        ruling.summary,
+        code=ruling.code,
+        session=opened.session.head.session.hex(),
+        expected=ruling.expected,
+        found=ruling.found,
+        checks=tuple(journal.checks),
+        notes=(*scope.notes(opened, compared.results, receipt), *ruling.notes),
+        tokens_checked=ruling.tokens_checked,
+        tokens_total=total,
+        details=replace(details, comparison=Comparison(compared.distances, seed, decision)),
+    )
+
+
+def decide_sessions(
+    calibration: Calibration, verdicts: Sequence[Verdict], alpha: float = ALPHA
+) -> tuple[list[Verdict], Decision | None]:
+    """Decide over all the sessions of an audit that were compared, and put the decision into their verdicts.
+
+    None where no session was compared.
+    """
+    compared = [
+        (at, each.comparison.distances) for at, each in enumerate(map(audited, verdicts)) if each.comparison is not None
+    ]
+    if not compared:
+        return list(verdicts), None
+    decision = decide(calibration, [distances for _, distances in compared], alpha)
+    decided = list(verdicts)
+    for number, (at, _) in enumerate(compared):
+        decided[at] = _decided(verdicts[at], decision, number)
+    return decided, decision
+
+
+def _decided(verdict: Verdict, decision: Decision, number: int) -> Verdict:
+    """A compared session's verdict under the decision, of which it is conversation `number`."""
+    details = audited(verdict)
+    if details.comparison is None or verdict.code not in RULED:
+        return verdict
+    ruling = decision.ruling(number, verdict.tokens_total)
+    return replace(
+        verdict,
+        status=ruling.status,
+        code=ruling.code,
+        summary=ruling.summary,
+        expected=ruling.expected,
+        found=ruling.found,
+        notes=(*(note for note in verdict.notes if note.about is not About.ROUNDING), *ruling.notes),
+        tokens_checked=ruling.tokens_checked,
+        details=replace(details, comparison=replace(details.comparison, decision=decision)),
+    )
