@@ -43,7 +43,7 @@ class LedgerSettings:
 class Ledger:
     """Opens on construction and closes with `close`. `log` is None where another process runs it.
 
-    Raises StoreError (in use, damaged, keys missing), DamagedLogError (the log must not go on) or PolicyError.
+    Raises InUseError, StoreError (damaged, keys missing), DamagedLogError (the log must not go on) or PolicyError.
     """
 
     def __init__(self, data: Path, name: str, settings: LedgerSettings | None = None) -> None:

@@ -14,7 +14,7 @@ from engine.log import export as exports
 from engine.log.checkpoint_file import CheckpointFile
 from engine.log.fsck import FsckReport
 from engine.log.fsck import fsck as check
-from engine.store import Store, sqlite
+from engine.store import InUseError, Store, sqlite
 from verifiable.errors import StoreError, VerifiableError
 from verifiable.wire.keys import PublicKey
 
@@ -36,9 +36,9 @@ def fsck(
     report = FsckReport()
     try:
         opened = _open(data, store)
+    except InUseError:
+        raise
     except StoreError as error:
-        if "in use" in error.what:
-            raise
         report.damaged("the database", error)
     else:
         try:

@@ -59,6 +59,10 @@ class HeadRow:
     index: int | None
 
 
+class InUseError(StoreError):
+    """Another process has the store."""
+
+
 class ErasedError(StoreError):
     """The content was erased or dropped: it is gone for good, by intent."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import Connection, create_engine, exc, insert, select
 from sqlalchemy.pool import StaticPool
 
-from engine.store import tables
+from engine.store import InUseError, tables
 from engine.store.sql import SqlStore
 from verifiable.errors import StoreError
 
@@ -23,7 +23,7 @@ _WAL_SAFE = (3, 51, 3)
 
 
 def open_store(folder: Path) -> SqlStore:
-    """Open the store in a folder, or make it. Raises StoreError: in use, unreadable or of another version."""
+    """Open the store in a folder, or make it. Raises InUseError, or StoreError: unreadable or of another version."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = _lock(folder / "lock")
@@ -145,7 +145,7 @@ def _lock(path: Path) -> int:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(handle)
-        raise StoreError(
+        raise InUseError(
             f"{path.parent} is in use by another provider",
             hint="Stop the other one, or give this one a folder of its own with --data.",
         ) from error

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from tests.conformance.harness import Outcome, Vectors, check, judge
+from tests.logs import build_tile, open_note
 from verifiable.tlog import merkle, subtree, tiles
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.cosignature import CosignerKey
 from verifiable.tlog.merkle import EMPTY_ROOT, Tree, leaf_hash
-from verifiable.tlog.note import open_note
 from verifiable.tlog.proof import TlogProof
 from verifiable.wire.keys import PublicKey
 
@@ -105,7 +105,7 @@ def tessera(vectors: Vectors) -> Iterator[Outcome]:
         again = tiles.encode_bundle(entries) == vectors.read(f"{folder}/{bundle.path()}")
         yield check(f"{folder}/{bundle.path()}", again)
         (tile,) = tiles.tiles_for(size)
-        built = tiles.build_tile(tile, trees[size].node)
+        built = build_tile(tile, trees[size].node)
         yield check(f"{folder}/{tile.path()}", built == vectors.read(f"{folder}/{tile.path()}"))
 
     heads = []
@@ -134,7 +134,7 @@ def sunlight_tiles(vectors: Vectors) -> Iterator[Outcome]:
     yield check(f"{folder}/checkpoint", tiles.root_from_tiles(head.size, read) == head.root)
     node = tiles.tile_node(head.size, read)
     for tile in tiles.tiles_for(head.size):
-        built = tiles.build_tile(tile, node)
+        built = build_tile(tile, node)
         yield check(f"{folder}/{tile.path()}", built == read(tile) and len(paths) == 3)
 
 

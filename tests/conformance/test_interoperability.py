@@ -15,7 +15,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from verifiable.tlog.cose_receipt import CLAIMS, INCLUSION, ISSUER, PROOFS, SIZE, VDS, Proof, mint_receipt
+from tests.logs import mint_receipt
+from verifiable.tlog.cose_receipt import CLAIMS, INCLUSION, ISSUER, PROOFS, SIZE, VDS, Proof
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire import cose
 from verifiable.wire.encoding import Map

@@ -21,6 +21,7 @@ from engine.api.app import proof_app
 from engine.ledger import LedgerSettings
 from engine.witness.witness import Witness, make_app
 from fixtures.synthetic import SyntheticProvider
+from tests.logs import build_tile
 from tests.simulator import send, serve
 from verifiable.cli import main as command
 from verifiable.errors import PolicyError, StoreError, VerificationError
@@ -29,7 +30,7 @@ from verifiable.session.head import Head
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
 from verifiable.tlog.cosignature import CosignerKey, witness_key
 from verifiable.tlog.merkle import Tree, consistency_path, leaf_hash
-from verifiable.tlog.tiles import ENTRIES, Tile, build_tile, encode_bundle
+from verifiable.tlog.tiles import ENTRIES, Tile, encode_bundle
 from verifiable.tlog.witness import AddCheckpoint
 from verifiable.wire.keys import PrivateKey
 from verifier.monitor.fetch import Fetch, HttpFetch

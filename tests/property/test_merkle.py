@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.logs import build_tile, mint_receipt
 from tests.property import rfc9162
 from verifiable.errors import VerificationError
 from verifiable.tlog import tiles
-from verifiable.tlog.cose_receipt import INCLUSION, PROOFS, CoseReceipt, Proof, mint_receipt, verify_receipt
+from verifiable.tlog.cose_receipt import INCLUSION, PROOFS, CoseReceipt, Proof, verify_receipt
 from verifiable.tlog.merkle import (
     Tree,
     consistency_path,
@@ -187,7 +188,7 @@ def test_tiles_give_the_same_tree(data: st.DataObject):
     size = data.draw(st.one_of(st.integers(1, 2_200), st.sampled_from([255, 256, 257, 511, 512, 2048])))
     tree = Tree.from_leaves(LEAVES[:size])
     node = tree.node
-    stored = {tile: tiles.build_tile(tile, node) for tile in tiles.tiles_for(size)}
+    stored = {tile: build_tile(tile, node) for tile in tiles.tiles_for(size)}
     read = stored.__getitem__  # a KeyError here would be a tile that the log does not have
     assert tiles.root_from_tiles(size, read) == tree.root()
     from_tiles = tiles.tile_node(size, read)

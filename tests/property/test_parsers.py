@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.logs import mint_receipt
 from verifiable.errors import VerifiableError
 from verifiable.tlog import tiles
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
-from verifiable.tlog.cose_receipt import CoseReceipt, Proof, mint_receipt, verify_receipt
+from verifiable.tlog.cose_receipt import CoseReceipt, Proof, verify_receipt
 from verifiable.tlog.cosignature import CosignerKey, cosign, witness_key
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.tlog.note import Note

@@ -3,8 +3,9 @@ from __future__ import annotations
 import cbor2
 import pytest
 
+from tests.logs import mint_receipt
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.tlog.cose_receipt import CoseReceipt, Proof, mint_receipt, verify_receipt
+from verifiable.tlog.cose_receipt import CoseReceipt, Proof, verify_receipt
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire import cose
 from verifiable.wire.encoding import Tagged, encode

@@ -22,10 +22,11 @@ from engine.log.witnesses import WitnessEndpoint, Witnesses
 from engine.store import LogStore
 from engine.web import serving
 from engine.web.limits import Rate, RateLimit, TooManyRequestsError
+from tests.logs import build_tile
 from verifiable.errors import MalformedError, PolicyError, StoreError
 from verifiable.tlog.cosignature import witness_key
 from verifiable.tlog.merkle import Tree, leaf_hash, verify_consistency, verify_inclusion
-from verifiable.tlog.tiles import Tile, build_tile, tile_of, tiles_for
+from verifiable.tlog.tiles import Tile, tile_of, tiles_for
 from verifiable.wire.keys import PrivateKey
 
 

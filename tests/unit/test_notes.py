@@ -6,12 +6,13 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import mldsa
 
+from tests.logs import open_note
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.tlog import witness
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
 from verifiable.tlog.cosignature import ML_DSA_44, Cosignature, CosignerKey, cosign, subtree_message, witness_key
 from verifiable.tlog.merkle import EMPTY_ROOT, Tree, leaf_hash
-from verifiable.tlog.note import Ed25519Verifier, Note, Signature, open_note, sign_note, sign_text
+from verifiable.tlog.note import Ed25519Verifier, Note, Signature, sign_note, sign_text
 from verifiable.tlog.proof import TlogProof
 from verifiable.wire.keys import PrivateKey, PublicKey
 
@@ -155,8 +156,8 @@ class TestCheckpoint:
         keys = [witness_key(WITNESS.public), witness_key(OTHER.public)]
         signed = open_checkpoint(note.format(), LOG.public, keys, quorum=1)
         assert signed.witnesses == ("witness.example",)
-        assert keys[0].cosigned_at(signed.note.signatures) == TIME
-        assert keys[1].cosigned_at(signed.note.signatures) is None
+        made = signed.note.signatures[-1]
+        assert Cosignature.parse(keys[0].kind, made.signature).timestamp == TIME
         assert code_of(open_checkpoint, note.format(), LOG.public, keys, quorum=2) == "too-few-witnesses"
         # One witness listed twice is one witness.
         assert code_of(open_checkpoint, note.format(), LOG.public, keys[:1], quorum=2) == "too-few-witnesses"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.logs import build_tile
 from verifiable.errors import MalformedError
 from verifiable.tlog import tiles
 from verifiable.tlog.merkle import Tree, leaf_hash
@@ -80,7 +81,7 @@ def test_a_tile_outside_the_tree():
 def test_a_tile_of_the_wrong_length():
     tree = Tree.from_leaves(leaf_hash(bytes([index])) for index in range(5))
     (tile,) = tiles.tiles_for(5)
-    good = tiles.build_tile(tile, tree.node)
+    good = build_tile(tile, tree.node)
     assert tiles.root_from_tiles(5, {tile: good}.__getitem__) == tree.root()
     for bad in (b"", good[:-1], good + bytes(32)):
         with pytest.raises(MalformedError, match="160 bytes"):
@@ -95,7 +96,7 @@ def test_each_tile_is_read_once():
 
     def read(tile: Tile) -> bytes:
         reads.append(tile)
-        return tiles.build_tile(tile, tree.node)
+        return build_tile(tile, tree.node)
 
     assert tiles.root_from_tiles(700, read) == tree.root()
     assert [tile.path() for tile in reads] == ["tile/1/000.p/2", "tile/0/002.p/188"]
@@ -115,7 +116,7 @@ def test_bundles():
 def test_a_subtree_that_is_not_complete():
     tree = Tree.from_leaves(leaf_hash(bytes([index])) for index in range(5))
     (tile,) = tiles.tiles_for(5)
-    node = tiles.tile_node(5, {tile: tiles.build_tile(tile, tree.node)}.__getitem__)
+    node = tiles.tile_node(5, {tile: build_tile(tile, tree.node)}.__getitem__)
     assert node(2, 0) == tree.node(2, 0)
     for height, index in ((1, 2), (2, 1), (3, 0), (8, 0)):
         with pytest.raises(MalformedError):

@@ -93,10 +93,6 @@ class SessionLog:
     def size(self) -> int:
         return self.tree.size
 
-    @property
-    def in_turn(self) -> bool:
-        return self._facts is not None
-
     def open(self, time: int) -> bytes:
         self._expect(self.size == 0, "open")
         return self._append(Open(self.session, 0, salt(self._secret, 0), self.manifest_digest, time))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.tlog.merkle import HASH_SIZE, Tree, leaf_hash, root_from_inclusion
+from verifiable.tlog.merkle import HASH_SIZE, leaf_hash, root_from_inclusion
 from verifiable.wire import cose
 from verifiable.wire.encoding import Map, array, bytes_, decode, encode, map_, text, uint
 from verifiable.wire.keys import MAX_NAME, PrivateKey, PublicKey
@@ -116,14 +116,8 @@ class Included:
     key: PublicKey
 
 
-def mint_receipt(tree: Tree, index: int, key: PrivateKey, size: int | None = None) -> bytes:
-    """Mint a receipt for an entry of a log's tree. The key's name is the log's origin."""
-    size = tree.size if size is None else size
-    return mint_proof(Proof(size, index, tuple(tree.inclusion_proof(index, size))), tree.root(size), key)
-
-
 def mint_proof(proof: Proof, root: bytes, key: PrivateKey) -> bytes:
-    """Mint a receipt from a proof and the root that it leads to; for trees that are kept in another way."""
+    """Mint a receipt from a proof and the root that it leads to. The key's name is the log's origin."""
     protected: Map = {
         cose.ALG: cose.ED25519,
         cose.KID: key.public.kid,
@@ -135,7 +129,7 @@ def mint_proof(proof: Proof, root: bytes, key: PrivateKey) -> bytes:
 
 
 def verify_receipt(data: bytes, entry: bytes, trusted: Iterable[PublicKey]) -> Included:
-    """Verify a receipt that `mint_receipt` made, for an entry's bytes.
+    """Verify a receipt that `mint_proof` made, for an entry's bytes.
 
     Raises:
         MalformedError: not a receipt of ours.

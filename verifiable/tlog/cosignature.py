@@ -8,7 +8,7 @@ algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -134,13 +134,6 @@ class CosignerKey:
         message = subtree_message(self.name, parsed.timestamp, body.origin, 0, body.size, body.root)
         if not self.ml_dsa_44(self.raw, message, parsed.signature):
             raise self._bad(f"a signature by {self.name}", parsed.signature)
-
-    def cosigned_at(self, signatures: Iterable[Signature]) -> int | None:
-        """When this witness made its cosignature among verified lines, in POSIX seconds; None if there is none."""
-        for signature in signatures:
-            if (signature.name, signature.key_id) == (self.name, self.key_id):
-                return Cosignature.parse(self.kind, signature.signature).timestamp
-        return None
 
     def _bad(self, expected: object, found: object) -> VerificationError:
         return VerificationError(

@@ -173,8 +173,3 @@ def sign_text(text: str, key: PrivateKey) -> Signature:
 def sign_note(text: str, *keys: PrivateKey) -> bytes:
     """A note with the signatures of one key or more."""
     return Note(check_text(text), tuple(sign_text(text, key) for key in keys)).format()
-
-
-def open_note(data: bytes, verifiers: Iterable[Verifier]) -> Opened:
-    """Parse and verify a note; see `Note.verify`."""
-    return Note.parse(data).verify(verifiers)

@@ -108,12 +108,6 @@ def check_tile(tile: Tile, data: bytes) -> bytes:
     return data
 
 
-def build_tile(tile: Tile, node: Node) -> bytes:
-    """A hash tile's bytes, from the hashes of complete subtrees (for instance those of a `merkle.Tree`)."""
-    first = tile.index * WIDTH
-    return b"".join(node(tile.level * HEIGHT, first + at) for at in range(tile.width))
-
-
 def tile_node(size: int, read: Callable[[Tile], bytes]) -> Node:
     """A source of node hashes for the tree of `size` leaves, from its tiles.
 
