@@ -42,13 +42,18 @@ class HonestProvider:
     def answer(self, request: Request, recording: Recording | None = None, finish: Finish | None = None) -> Recording:
         """Write one turn; the prompt goes in in chunks, every token after it alone."""
         made = recording or Recording(manifest=self.manifest)
-        self._context.clear()
-        self._held = []
+        self.forget()
         prompt = prompt_ids(self.model, request)
-        made.turn(request, prompt, self._row, pieces=self.model.piece, ends=self.model.eog, finish=finish)
+        made.turn(request, prompt, self.row, pieces=self.model.piece, ends=self.model.eog, finish=finish)
         return made
 
-    def _row(self, ids: Sequence[int]) -> Entries:
+    def forget(self) -> None:
+        """Empty the memory: the next row is computed from its first token on."""
+        self._context.clear()
+        self._held = []
+
+    def row(self, ids: Sequence[int]) -> Entries:
+        """The record of the token that follows these ids; what they share with the row before is not computed anew."""
         while len(self._held) < len(ids):
             start, fresh = len(self._held), ids[len(self._held) :][: self._batch.capacity]
             self._batch.clear()

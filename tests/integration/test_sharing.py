@@ -39,8 +39,8 @@ class Bending(HonestProvider):
 
     bend: int | None = None
 
-    def _row(self, ids: Sequence[int]) -> Entries:
-        entries = super()._row(ids)
+    def row(self, ids: Sequence[int]) -> Entries:
+        entries = super().row(ids)
         if len(ids) != self.bend:
             return entries
         return Entries(entries.ids, entries.logits + np.float32(0.001))
@@ -130,12 +130,11 @@ def test_a_turn_that_was_computed_on_another_memory_is_found_at_its_first_token(
     request = ask(max_tokens=8, temperature=0.8, messages=messages)
     prompt = prompt_ids(smol.model, request)
     poisoned = [*prompt[:20], (prompt[20] + 1) % smol.model.n_vocab, *prompt[21:]]
-    smol._context.clear()
-    smol._held = []
+    smol.forget()
     smol.bend = None
 
     def row(ids: Sequence[int]) -> Entries:
-        return smol._row([*poisoned, *ids[len(prompt) :]])
+        return smol.row([*poisoned, *ids[len(prompt) :]])
 
     made.turn(request, prompt, row, pieces=smol.model.piece, ends=smol.model.eog)
     with Worker(smollm2) as worker:
