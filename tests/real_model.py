@@ -5,7 +5,7 @@ What it writes is checked by an auditor that works in large chunks: that both gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,10 +20,11 @@ from verifiable.llama.probe import cache as probe_cache
 from verifiable.llama.probe.probe import probe
 from verifiable.llama.probe.runtime import describe
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.manifest.manifest import Manifest
+from verifiable.manifest.manifest import Manifest, Runtime
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries, TopK
 from verifiable.session.records import Finish
+from verifier.model.reexecute import Worker
 
 SETTINGS = RuntimeSettings(n_ctx=1024, n_seq_max=1)
 
@@ -84,3 +85,27 @@ def provider(path: Path, settings: RuntimeSettings = SETTINGS) -> Iterator[Hones
             yield opened
         finally:
             opened.close()
+
+
+class Remembering(Worker):
+    """An auditor's process that computes nothing twice: the same ids under the same settings give the same rows.
+
+    For tests that audit one answer again and again as different providers commit to it.
+    """
+
+    def __init__(self, model: Path) -> None:
+        super().__init__(model)
+        self._rows: dict[Hashable, list[Entries]] = {}
+        self._loaded: Hashable = None
+
+    def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
+        self._loaded = (runtime, kv_type)
+        return super().load(runtime, kv_type)
+
+    def score(
+        self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False
+    ) -> list[Entries]:
+        asked = (self._loaded, tuple(prompt), tuple(tokens), k, as_generated)
+        if asked not in self._rows:
+            self._rows[asked] = super().score(prompt, tokens, k, as_generated=as_generated)
+        return self._rows[asked]

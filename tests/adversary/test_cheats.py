@@ -9,20 +9,22 @@ import pytest
 
 from engine.engine import EngineSettings
 from tests.adversary.cheats import CHEATS, Cheat
+from tests.real_model import Remembering
 from verifiable.checking.verdict import Status
-from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.session.evidence import Kind
 from verifiable.session.receipt import Receipt
 from verifier.auditing.session import audit
 from verifier.model.reexecute import Worker
 
+pytestmark = pytest.mark.slow
+
 QUESTION = [{"role": "user", "content": "Write two sentences about the sea."}]
 
 
 @pytest.fixture(scope="module")
 def worker(smollm2: Path) -> Iterator[Worker]:
-    with Worker(smollm2, cache=default_folder()) as opened:
+    with Remembering(smollm2) as opened:
         yield opened
 
 

@@ -37,6 +37,8 @@ from verifier.tolerant.calibrate import calibrate
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.tolerant import Comparison
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("tolerant")]
+
 TOKENS = 16
 STOCK = RuntimeSettings(n_ctx=256, type_k="f16", type_v="f16")
 ALONE = replace(STOCK, n_seq_max=1)

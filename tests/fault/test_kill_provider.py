@@ -25,6 +25,8 @@ from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PublicKey
 
+pytestmark = pytest.mark.slow
+
 KILLS = 3
 
 

@@ -11,8 +11,8 @@ import pytest
 from engine.engine import Engine, EngineSettings
 from engine.generation import QueueSink, collect
 from engine.scheduling.scheduler import SchedulerSettings
+from tests.real_model import Remembering
 from verifiable.checking.verdict import Status
-from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import CHAT, parse_body
 from verifiable.session.evidence import Kind
@@ -27,13 +27,15 @@ SUBJECTS = (
 TOKENS = 20
 CONDITIONS = [(1, "none"), (1, "ngram"), (4, "none"), (4, "ngram"), (8, "none"), (8, "ngram")]
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("exactness")]
+
 Committed = tuple[tuple[int, bytes, bytes], ...]
 """A turn's tokens with the bytes of their committed ids and logits."""
 
 
 @pytest.fixture(scope="module")
 def worker(smollm2: Path) -> Iterator[Worker]:
-    with Worker(smollm2, cache=default_folder()) as opened:
+    with Remembering(smollm2) as opened:
         yield opened
 
 

@@ -20,6 +20,8 @@ from verifiable.llama.settings import RuntimeSettings
 from verifier.auditing.session import audit
 from verifier.model.reexecute import Worker
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("matrix")]
+
 ANSWER = 10
 
 

@@ -341,7 +341,7 @@ def test_a13_no_strangers_conversation_200_times(tiny_models: dict[str, Path], t
 
 
 def test_a13_no_strangers_conversation(engine: Engine, worker: Worker) -> None:
-    strangers(engine, 12)
+    strangers(engine, 4)
     # The same caller again: the reuse that is reported is the true common prefix, and changes no bit.
     first, _ = ask(engine, SECRET, principal="carol")
     longer = {**SECRET, "messages": [*SECRET["messages"], {"role": "assistant", "content": first.text}]}
