@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -17,9 +17,10 @@ from engine.api.described import ANSWERS, CHAT_BODY, COMPLETION_BODY, REFUSALS
 from engine.api.openai import Shape
 from engine.api.sink import AsyncSink, Mailbox
 from engine.engine import Engine
-from engine.generation import Delta, Done, Event, Failed, Generation, TokenInfo
-from engine.web import errors, requestlog
-from engine.web.access import Access
+from engine.generation import Delta, Done, Failed, Generation, TokenInfo
+from engine.web import errors
+from engine.web.access import Access, Caller, parse_capability
+from engine.web.requestlog import AnswerLine
 from verifiable.errors import PolicyError
 from verifiable.request.request import CHAT, COMPLETION, parse_body
 from verifiable.wire.bodies import join_parts
@@ -30,35 +31,42 @@ _POLL = 0.1
 """Seconds between looks whether the client of a plain (not streaming) request is still there."""
 
 
-def router(engine: Engine, access: Access) -> APIRouter:
-    routes = APIRouter(dependencies=[Depends(access)])
-    mailbox: Mailbox | None = None
+routes = APIRouter()
 
-    async def answer(http: Request, path: str) -> Response:
-        nonlocal mailbox
-        if mailbox is None or mailbox.loop is not asyncio.get_running_loop():
-            mailbox = Mailbox()
-        return await _answer(engine, access, mailbox, http, path)
 
-    @routes.post(CHAT, response_class=Response, responses=ANSWERS, openapi_extra=CHAT_BODY)
-    async def chat(request: Request) -> Response:
-        return await answer(request, CHAT)
+async def engine_of(http: Request) -> Engine:
+    """A FastAPI dependency: the engine that this application serves."""
+    engine: Engine = http.app.state.engine
+    return engine
 
-    @routes.post(COMPLETION, response_class=Response, responses=ANSWERS, openapi_extra=COMPLETION_BODY)
-    async def completion(request: Request) -> Response:
-        return await answer(request, COMPLETION)
 
-    @routes.get("/v1/models", responses={401: REFUSALS[401]})
-    async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model(engine)]}
+ServedEngine = Annotated[Engine, Depends(engine_of)]
 
-    @routes.get("/v1/models/{name}", responses={401: REFUSALS[401], 404: REFUSALS[404]})
-    async def model(name: str) -> dict[str, Any]:
-        if name != engine.model_name:
-            raise _no_model(engine, name)
-        return _model(engine)
 
-    return routes
+@routes.post(CHAT, response_class=Response, responses=ANSWERS, openapi_extra=CHAT_BODY)
+async def chat(http: Request, caller: Caller, engine: ServedEngine) -> Response:
+    """Answer a conversation."""
+    return await _answer(http, caller, engine, CHAT)
+
+
+@routes.post(COMPLETION, response_class=Response, responses=ANSWERS, openapi_extra=COMPLETION_BODY)
+async def completion(http: Request, caller: Caller, engine: ServedEngine) -> Response:
+    """Go on with a text."""
+    return await _answer(http, caller, engine, COMPLETION)
+
+
+@routes.get("/v1/models", responses={401: REFUSALS[401]})
+async def models(caller: Caller, engine: ServedEngine) -> dict[str, Any]:
+    """The model that is served."""
+    return {"object": "list", "data": [_model(engine)]}
+
+
+@routes.get("/v1/models/{name}", responses={401: REFUSALS[401], 404: REFUSALS[404]})
+async def model(name: str, caller: Caller, engine: ServedEngine) -> dict[str, Any]:
+    """One model, by its name."""
+    if name != engine.model_name:
+        raise _no_model(engine, name)
+    return _model(engine)
 
 
 def _model(engine: Engine) -> dict[str, Any]:
@@ -70,21 +78,21 @@ def _no_model(engine: Engine, name: str) -> errors.NotFoundError:
     return errors.NotFoundError("no such model", expected=engine.model_name, found=name, parameter="model")
 
 
-async def _answer(engine: Engine, access: Access, mailbox: Mailbox, http: Request, path: str) -> Response:
+async def _answer(http: Request, caller: str | None, engine: Engine, path: str) -> Response:
     request = parse_body(path, await _body(http))
     if request.model not in (None, engine.model_name):
         raise _no_model(engine, request.model or "")
-    principal: str | None = http.state.principal
-    access.take(principal)
-    sink = AsyncSink(mailbox, lambda: access.free(principal))
-    capability = capability_of(http)
+    access: Access = http.app.state.access
+    access.take(caller)
+    sink = AsyncSink(_mailbox(http), lambda: access.free(caller))
+    capability = parse_capability(http.headers.get("x-verifiable-capability"))
     try:
         # Tokenising a long prompt takes a while: not in the event loop.
-        generation = await asyncio.to_thread(engine.submit, request, sink, capability, principal)
+        generation = await asyncio.to_thread(engine.submit, request, sink, capability, caller)
     except BaseException:
-        access.free(principal)
+        access.free(caller)
         raise
-    report = Report(http.scope.get("state", {}).get("request_id", ""), generation)
+    line = AnswerLine(http.scope.get("state", {}).get("request_id", ""), generation)
     shape = Shape(
         generation,
         ("chatcmpl-" if path == CHAT else "cmpl-") + secrets.token_hex(12),
@@ -94,8 +102,17 @@ async def _answer(engine: Engine, access: Access, mailbox: Mailbox, http: Reques
     )
     if request.stream:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return _Stream(generation, _stream(sink, generation, shape, report), headers)
-    return await _whole(http, sink, generation, shape, report)
+        return _Stream(generation, _stream(sink, generation, shape, line), headers)
+    return await _whole(http, sink, generation, shape, line)
+
+
+def _mailbox(http: Request) -> Mailbox:
+    """The mailbox of the running event loop, made when it is missing."""
+    state = http.app.state
+    if state.mailbox is None or state.mailbox.loop is not asyncio.get_running_loop():
+        state.mailbox = Mailbox()
+    mailbox: Mailbox = state.mailbox
+    return mailbox
 
 
 class _Stream(StreamingResponse):
@@ -112,39 +129,14 @@ class _Stream(StreamingResponse):
             self._generation.cancel()
 
 
-class Report:
-    """The log line of one answer: counts and times, no content."""
-
-    def __init__(self, number: str, generation: Generation) -> None:
-        self._number = number
-        self._generation = generation
-        self._began = time.monotonic()
-        self._first: float | None = None
-
-    def take(self, event: Event) -> None:
-        """Note an event; the last one writes the line."""
-        now = time.monotonic() - self._began
-        if isinstance(event, Delta):
-            self._first = now if self._first is None else self._first
-            return
-        facts: dict[str, Any] = {"request": self._number, "session": self._generation.session}
-        facts |= {"seconds": round(now, 4), "first_token": None if self._first is None else round(self._first, 4)}
-        if isinstance(event, Done):
-            facts |= {"finish": event.finish.name.lower(), "prompt": event.prompt_count, "cached": event.cached}
-            facts |= {"tokens": event.completion_count, "drafted": event.drafted, "accepted": event.accepted}
-        else:
-            facts |= {"finish": "error", "error": type(event.error).__name__}
-        requestlog.write("answer", **facts)
-
-
-async def _whole(http: Request, sink: AsyncSink, generation: Generation, shape: Shape, report: Report) -> Response:
+async def _whole(http: Request, sink: AsyncSink, generation: Generation, shape: Shape, line: AnswerLine) -> Response:
     gone = asyncio.create_task(_watch(http, generation))
     try:
         text: list[str] = []
         tokens: list[TokenInfo] = []
         while True:
             event = await sink.get()
-            report.take(event)
+            line.take(event)
             if isinstance(event, Delta):
                 text.append(event.text)
                 tokens += event.tokens
@@ -163,7 +155,7 @@ async def _watch(http: Request, generation: Generation) -> None:
     generation.cancel()
 
 
-async def _stream(sink: AsyncSink, generation: Generation, shape: Shape, report: Report) -> AsyncIterator[bytes]:
+async def _stream(sink: AsyncSink, generation: Generation, shape: Shape, line: AnswerLine) -> AsyncIterator[bytes]:
     try:
         opening = shape.first()
         if opening is not None:
@@ -172,7 +164,7 @@ async def _stream(sink: AsyncSink, generation: Generation, shape: Shape, report:
         call: list[str] = []
         while True:
             event = await sink.get()
-            report.take(event)
+            line.take(event)
             if isinstance(event, Delta):
                 yield _event(shape.delta(event, sent))
                 sent += len(event.text)
@@ -200,11 +192,3 @@ async def _body(http: Request) -> bytes:
     if data is None:
         raise PolicyError("the request body is too long", expected=f"at most {MAX_BODY} bytes")
     return data
-
-
-def capability_of(http: Request) -> bytes | None:
-    """The capability that the caller sent, or None. A malformed one is as good as a wrong one."""
-    try:
-        return bytes.fromhex(http.headers.get("x-verifiable-capability", "")) or None
-    except ValueError:
-        return None

@@ -1,8 +1,10 @@
-"""What the OpenAPI document says of the routes that generate; `verifiable.request` itself reads their bodies."""
+"""What the OpenAPI document says of the routes that generate; the ranges are those of `verifiable.request`."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from verifiable.request import fields
 
 _ERROR = {
     "type": "object",
@@ -32,6 +34,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     401: refusal("No API key, or a wrong one."),
     404: refusal("No such model, or no such session for this caller."),
     409: refusal("The session can't take this turn now."),
+    429: refusal("Too many requests with this API key at once."),
     500: refusal("The engine failed."),
     503: refusal("Too many requests are waiting."),
 }
@@ -45,13 +48,23 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 
+def _number(kind: str, low: float, high: float) -> dict[str, Any]:
+    return {"type": [kind, "null"], "minimum": low, "maximum": high}
+
+
+_NUMBERS = {name: _number("number", *ends) for name, ends in fields.NUMBERS.items()}
+_INTEGERS = {name: _number("integer", *ends) for name, ends in fields.INTEGERS.items()}
+_OF_CHAT_ALONE = {name: _INTEGERS.pop(name) for name in ("max_completion_tokens", "top_logprobs")}
+_LOGPROBS = _INTEGERS.pop("logprobs")
+_NUMBERS["temperature"]["description"] = f"0, or at least {fields.LEAST_TEMPERATURE:g}."
+
+
 def _body(required: str, properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
     common = {
-        "model": {"type": "string"},
-        "max_tokens": {"type": "integer", "minimum": 1},
-        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-        "seed": {"type": "integer"},
-        "stream": {"type": "boolean"},
+        "model": {"type": ["string", "null"]},
+        **_NUMBERS,
+        **_INTEGERS,
+        "stream": {"type": ["boolean", "null"]},
         "verifiable": {"type": "object", "description": "`nonce` (hexadecimal), `session`, `commitments`."},
     }
     schema = {"type": "object", "required": [required], "properties": {**properties, **common}}
@@ -80,6 +93,8 @@ CHAT_BODY = _body(
     "messages",
     {
         "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
+        **_OF_CHAT_ALONE,
+        "logprobs": {"type": ["boolean", "null"]},
         "tools": {"type": "array", "items": _TOOL},
         "tool_choice": {"description": "`auto`, `none`, `required`, or a function by name."},
         "response_format": {"type": "object", "description": "`text`, `json_object` or `json_schema`."},
@@ -88,6 +103,9 @@ CHAT_BODY = _body(
 )
 COMPLETION_BODY = _body(
     "prompt",
-    {"prompt": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}},
+    {
+        "prompt": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]},
+        "logprobs": _LOGPROBS,
+    },
     {"prompt": "The sky is", "max_tokens": 8},
 )

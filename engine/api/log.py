@@ -11,8 +11,8 @@ from fastapi.responses import JSONResponse
 from engine.log.log import ProviderLog
 from engine.web import serving
 from engine.web.errors import NotFoundError
-from engine.web.limits import RateLimit
-from engine.web.provider import Provider
+from engine.web.limits import TOO_MANY, limit_public
+from engine.web.provider import Provider, Served
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.session import records
 from verifiable.tlog.cose_receipt import Proof, mint_proof
@@ -40,7 +40,6 @@ _FORMS: dict[int | str, dict[str, Any]] = {
     400: {"description": "A parameter is missing, malformed or out of range."},
     404: {"description": "No such entry is published."},
     406: {"description": "None of the forms is acceptable."},
-    429: {"description": "Too many requests from this address."},
 }
 _Index = Annotated[int | None, Query(ge=0, le=_MAX, description="Index of the entry in the log.")]
 _Size = Annotated[
@@ -48,125 +47,132 @@ _Size = Annotated[
 ]
 
 
-def router(provider: Provider, limit: RateLimit) -> APIRouter:
-    routes = APIRouter(dependencies=[Depends(limit)], tags=["log"])
+routes = APIRouter(dependencies=[Depends(limit_public)], tags=["log"], responses=TOO_MANY)
 
-    def log() -> ProviderLog:
-        found = provider.ledger.log
-        if found is None:
-            raise NotFoundError("this machine does not serve the log", hint="Another one of the provider's does.")
-        return found
 
-    @routes.get("/log/checkpoint", responses=_NOT_FOUND, response_class=Response)
-    def checkpoint(http: Request) -> Response:
-        """The newest published checkpoint: a C2SP signed note with the log's signature and its witnesses'."""
-        return serving.answer(http, log().published.note, NOTE_TYPE, serving.REVALIDATE)
+async def log_of(http: Request) -> ProviderLog:
+    """A FastAPI dependency: the log, where this machine serves it. Raises NotFoundError."""
+    provider: Provider = http.app.state.provider
+    if provider.ledger.log is None:
+        raise NotFoundError("this machine does not serve the log", hint="Another one of the provider's does.")
+    return provider.ledger.log
 
-    @routes.get("/log/tile/{path:path}", responses=_NOT_FOUND, response_class=Response)
-    def tile(http: Request, path: str) -> Response:
-        """Hash tiles (`0/x001/234`, `0/000.p/17`) and entry bundles (`entries/000`) of C2SP tlog-tiles."""
-        try:
-            wanted = Tile.parse(f"tile/{path}")
-        except MalformedError as error:
-            raise NotFoundError("no such tile") from error
-        return serving.answer(http, _tile(provider, wanted, log().published.size), TILE_TYPE, serving.FOREVER)
 
-    @routes.get("/v1/log", responses={429: _FORMS[429], **_NOT_FOUND})
-    def status() -> dict[str, Any]:
-        """What the log is, how far it goes, and who watches it."""
-        found = log()
-        published, failure = found.published, found.failure()
-        return {
-            "origin": found.origin,
-            "key": found.key.public.vkey(),
-            "size": published.size,
-            "root": published.root.hex(),
-            "checkpoint": published.note.decode(),
-            "integrated": found.size(),
-            "quorum": found.witnesses.quorum,
-            "witnesses": [
-                {"key": witness.key.vkey(), "size": found.witnesses.states[witness.key.name].size}
-                for witness in found.witnesses.witnesses
-            ],
-            "failing": failure is not None,
-        }
+_Log = Annotated[ProviderLog, Depends(log_of)]
 
-    @routes.get("/v1/log/proof", responses=_FORMS, response_class=Response)
-    async def proof(
-        http: Request,
-        index: _Index = None,
-        session: Annotated[str | None, Query(max_length=32, description="With `head`: whose head it is.")] = None,
-        head: Annotated[int | None, Query(ge=1, le=_MAX, description="Size of the session's signed head.")] = None,
-        size: _Size = None,
-    ) -> Response:
-        """That an entry is in the log: as JSON, as a `.tlog-proof` file, or as a COSE receipt (RFC 9942)."""
-        form = serving.choose(http, (JSON_TYPE, PROOF_TYPE, COSE_TYPE))
-        found = log()
-        at = index
-        if session is not None or head is not None or index is None:
-            at = await run_in_threadpool(_index, provider, index, session, head)
-        at_size, root, note = found.signed(None) if size is None else await run_in_threadpool(found.signed, size)
-        if at is None or at >= at_size:
-            raise NotFoundError("no such entry in the log", expected=f"an index below {at_size}")
-        # Mostly in memory; what is not may wait for the disk, and nobody else shall wait for that.
-        path = found.tree.quick_inclusion_proof(at, at_size)
-        if path is None:
-            path = await run_in_threadpool(found.tree.inclusion_proof, at, at_size)
-        if form == PROOF_TYPE:
-            data = TlogProof(at, tuple(path), note).format()
-        elif form == COSE_TYPE:
-            data = mint_proof(Proof(at_size, at, tuple(path)), root, found.key)
-        else:
-            return JSONResponse(
-                {
-                    "origin": found.origin,
-                    "index": at,
-                    "size": at_size,
-                    "root": root.hex(),
-                    "leaf_hash": (await run_in_threadpool(found.tree.node, 0, at)).hex(),
-                    "path": [value.hex() for value in path],
-                    "checkpoint": note.decode(),
-                },
-                headers={"Vary": "Accept"},
-            )
-        response = serving.answer(http, data, form, serving.REVALIDATE)
-        response.headers["Vary"] = "Accept"
-        return response
 
-    @routes.get("/v1/log/entries/{index}", responses={**_NOT_FOUND, 400: _FORMS[400], 429: _FORMS[429]})
-    def entry(index: int) -> dict[str, Any]:
-        """One entry: a session's signed head, as it was stored when its leaf hash was taken."""
-        row = provider.store.entry(index) if 0 <= index < log().published.size else None
-        if row is None:
-            raise NotFoundError("no such entry in the log")
-        return {
-            "index": index,
-            "session": row.session.hex(),
-            "head": row.size,
-            "leaf_hash": leaf_hash(row.signed).hex(),
-            "entry": write_base64url(row.signed),
-        }
+@routes.get("/log/checkpoint", responses=_NOT_FOUND, response_class=Response)
+def checkpoint(http: Request, log: _Log) -> Response:
+    """The newest published checkpoint: a C2SP signed note with the log's signature and its witnesses'."""
+    return serving.answer(http, log.published.note, NOTE_TYPE, serving.REVALIDATE)
 
-    @routes.get("/v1/log/consistency", responses={**_NOT_FOUND, 400: _FORMS[400], 429: _FORMS[429]})
-    def consistency(
-        old: Annotated[int, Query(ge=0, le=_MAX, description="A size that you have seen.")], new: _Size = None
-    ) -> dict[str, Any]:
-        """That the log of size `new` extends the log of size `old`."""
-        found = log()
-        size, root, note = found.signed(new)
-        if old > size:
-            raise PolicyError("parameter old", expected=f"at most {size}", found=old, parameter="old")
-        path = [value.hex() for value in found.tree.consistency_proof(old, size)]
-        return {
-            "origin": found.origin,
-            "old": old,
-            "new": size,
-            "root": root.hex(),
-            "path": path,
-            "checkpoint": note.decode(),
-        }
 
-    return routes
+@routes.get("/log/tile/{path:path}", responses=_NOT_FOUND, response_class=Response)
+def tile(http: Request, provider: Served, log: _Log, path: str) -> Response:
+    """Hash tiles (`0/x001/234`, `0/000.p/17`) and entry bundles (`entries/000`) of C2SP tlog-tiles."""
+    try:
+        wanted = Tile.parse(f"tile/{path}")
+    except MalformedError as error:
+        raise NotFoundError("no such tile") from error
+    return serving.answer(http, _tile(provider, wanted, log.published.size), TILE_TYPE, serving.FOREVER)
+
+
+@routes.get("/v1/log", responses=_NOT_FOUND)
+def status(log: _Log) -> dict[str, Any]:
+    """What the log is, how far it goes, and who watches it."""
+    published, failure = log.published, log.failure()
+    return {
+        "origin": log.origin,
+        "key": log.key.public.vkey(),
+        "size": published.size,
+        "root": published.root.hex(),
+        "checkpoint": published.note.decode(),
+        "integrated": log.size(),
+        "quorum": log.witnesses.quorum,
+        "witnesses": [
+            {"key": witness.key.vkey(), "size": log.witnesses.states[witness.key.name].size}
+            for witness in log.witnesses.witnesses
+        ],
+        "failing": failure is not None,
+    }
+
+
+@routes.get("/v1/log/proof", responses=_FORMS, response_class=Response)
+async def proof(
+    http: Request,
+    provider: Served,
+    log: _Log,
+    index: _Index = None,
+    session: Annotated[str | None, Query(max_length=32, description="With `head`: whose head it is.")] = None,
+    head: Annotated[int | None, Query(ge=1, le=_MAX, description="Size of the session's signed head.")] = None,
+    size: _Size = None,
+) -> Response:
+    """That an entry is in the log: as JSON, as a `.tlog-proof` file, or as a COSE receipt (RFC 9942)."""
+    form = serving.choose(http, (JSON_TYPE, PROOF_TYPE, COSE_TYPE))
+    at = index
+    if session is not None or head is not None or index is None:
+        at = await run_in_threadpool(_index, provider, index, session, head)
+    at_size, root, note = log.signed(None) if size is None else await run_in_threadpool(log.signed, size)
+    if at is None or at >= at_size:
+        raise NotFoundError("no such entry in the log", expected=f"an index below {at_size}")
+    # Mostly in memory; what is not may wait for the disk, and nobody else shall wait for that.
+    path = log.tree.quick_inclusion_proof(at, at_size)
+    if path is None:
+        path = await run_in_threadpool(log.tree.inclusion_proof, at, at_size)
+    if form == PROOF_TYPE:
+        data = TlogProof(at, tuple(path), note).format()
+    elif form == COSE_TYPE:
+        data = mint_proof(Proof(at_size, at, tuple(path)), root, log.key)
+    else:
+        return JSONResponse(
+            {
+                "origin": log.origin,
+                "index": at,
+                "size": at_size,
+                "root": root.hex(),
+                "leaf_hash": (await run_in_threadpool(log.tree.node, 0, at)).hex(),
+                "path": [value.hex() for value in path],
+                "checkpoint": note.decode(),
+            },
+            headers={"Vary": "Accept"},
+        )
+    response = serving.answer(http, data, form, serving.REVALIDATE)
+    response.headers["Vary"] = "Accept"
+    return response
+
+
+@routes.get("/v1/log/entries/{index}", responses={**_NOT_FOUND, 400: _FORMS[400]})
+def entry(provider: Served, log: _Log, index: int) -> dict[str, Any]:
+    """One entry: a session's signed head, as it was stored when its leaf hash was taken."""
+    row = provider.store.entry(index) if 0 <= index < log.published.size else None
+    if row is None:
+        raise NotFoundError("no such entry in the log")
+    return {
+        "index": index,
+        "session": row.session.hex(),
+        "head": row.size,
+        "leaf_hash": leaf_hash(row.signed).hex(),
+        "entry": write_base64url(row.signed),
+    }
+
+
+@routes.get("/v1/log/consistency", responses={**_NOT_FOUND, 400: _FORMS[400]})
+def consistency(
+    log: _Log, old: Annotated[int, Query(ge=0, le=_MAX, description="A size that you have seen.")], new: _Size = None
+) -> dict[str, Any]:
+    """That the log of size `new` extends the log of size `old`."""
+    size, root, note = log.signed(new)
+    if old > size:
+        raise PolicyError("parameter old", expected=f"at most {size}", found=old, parameter="old")
+    path = [value.hex() for value in log.tree.consistency_proof(old, size)]
+    return {
+        "origin": log.origin,
+        "old": old,
+        "new": size,
+        "root": root.hex(),
+        "path": path,
+        "checkpoint": note.decode(),
+    }
 
 
 def _tile(provider: Provider, wanted: Tile, size: int) -> bytes:

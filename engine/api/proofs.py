@@ -6,16 +6,17 @@ bearer token. An unknown session and a forbidden one answer alike.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
-from engine.api.completions import capability_of
 from engine.keys.auditors import Auditors
 from engine.store import SessionRow
 from engine.web import errors, serving
-from engine.web.limits import RateLimit
-from engine.web.provider import Provider
+from engine.web.access import parse_bearer, parse_capability
+from engine.web.limits import TOO_MANY, limit_private, limit_public
+from engine.web.provider import Provider, Served
 from verifiable.errors import PolicyError
 from verifiable.manifest import manifest as manifests
 from verifiable.session import head as heads
@@ -37,12 +38,9 @@ _Capability = Annotated[
 ]
 _Bearer = Annotated[str | None, Header(alias="Authorization", description="`Bearer` and an auditor key.")]
 
-_PUBLIC: dict[int | str, dict[str, Any]] = {
-    400: {"description": "A parameter is malformed or out of range."},
-    429: {"description": "Too many requests from this address."},
-}
+_MALFORMED: dict[int | str, dict[str, Any]] = {400: {"description": "A parameter is malformed or out of range."}}
 _READ: dict[int | str, dict[str, Any]] = {
-    **_PUBLIC,
+    **_MALFORMED,
     404: {"description": "There is no such session, or not for this caller."},
     410: {"description": "Its content was erased, or is no longer kept."},
 }
@@ -53,139 +51,153 @@ def _binary(media_type: str, what: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"description": what, "content": {media_type: {"schema": schema}}}}
 
 
-def router(provider: Provider, public: RateLimit, private: RateLimit) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["proofs"])
-    auditors = Auditors(provider.keys.auditors_file)
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A caller that wants to read a session, with what it sent to show that it may."""
 
-    def readable(http: Request, session: str) -> SessionRow:
-        token = http.headers.get("authorization", "")
-        auditor = token.startswith("Bearer ") and auditors.allows(token.removeprefix("Bearer "))
-        return provider.sessions.read(session, capability_of(http), auditor)
+    provider: Provider
+    auditors: Auditors
+    capability: bytes | None
+    auditor_key: str | None
 
-    @routes.get(
-        "/manifest",
-        dependencies=[Depends(public)],
-        response_class=Response,
-        responses={**_binary(manifests.TYPE, "The signed manifest in force."), 429: _PUBLIC[429]},
-    )
-    def manifest(http: Request) -> Response:
-        """What is served, with what settings, under which keys, and until when."""
-        return serving.answer(http, provider.signed_manifest, manifests.TYPE, serving.REVALIDATE)
+    def read(self, session: str) -> SessionRow:
+        """Raises UnknownSessionError: there is no such session, or not for this caller."""
+        auditor = self.auditor_key is not None and self.auditors.allows(self.auditor_key)
+        return self.provider.sessions.read(session, self.capability, auditor)
 
-    @routes.get("/sessions", dependencies=[Depends(public)], responses=_PUBLIC)
-    def sessions(
-        limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 100,
-        before: Annotated[int | None, Query(ge=1, le=_MAX, description="`next` of the page before.")] = None,
-    ) -> dict[str, Any]:
-        """The newest sessions with their signed heads. Holds no content; needs no key."""
-        rows = provider.store.sessions(limit, before)
-        listed = [entry for _, row in rows if (entry := _listed(provider, row)) is not None]
-        return {"sessions": listed, "next": str(rows[-1][0]) if len(rows) == limit else None}
 
-    @routes.get(
-        "/sessions/{session}/manifest",
-        dependencies=[Depends(private)],
-        response_class=Response,
-        responses={**_READ, **_binary(manifests.TYPE, "The signed manifest that the session was opened under.")},
-    )
-    def session_manifest(
-        http: Request, session: _ID, capability: _Capability = None, authorization: _Bearer = None
-    ) -> Response:
-        """The manifest of a session, which may be older than the one in force."""
-        row = readable(http, session)
-        signed = provider.store.manifest(row.manifest_digest)
-        if signed is None:
-            raise errors.NotFoundError("the session's manifest is missing")
-        return serving.answer(http, signed, manifests.TYPE, serving.PRIVATE)
+async def reader_of(
+    http: Request, provider: Served, capability: _Capability = None, authorization: _Bearer = None
+) -> Reader:
+    """A FastAPI dependency: the caller, whose rights are not looked at yet."""
+    return Reader(provider, http.app.state.auditors, parse_capability(capability), parse_bearer(authorization))
 
-    @routes.get(
-        "/sessions/{session}/receipt",
-        dependencies=[Depends(private)],
-        response_class=Response,
-        responses={**_READ, **_binary(RECEIPT_TYPE, "The receipt.")},
-    )
-    def receipt(
-        http: Request,
-        session: _ID,
-        size: _Size = None,
-        capability: _Capability = None,
-        authorization: _Bearer = None,
-    ) -> Response:
-        """The receipt of the newest turn, or under an earlier head; with its log proof once that is published."""
-        row = readable(http, session)
-        return serving.answer(http, provider.evidence.receipt(row, size).encode(), RECEIPT_TYPE, serving.PRIVATE)
 
-    @routes.get(
-        "/sessions/{session}/evidence",
-        dependencies=[Depends(private)],
-        response_class=Response,
-        responses={**_READ, **_binary(EVIDENCE_TYPE, "The evidence.")},
-    )
-    def evidence(
-        http: Request,
-        session: _ID,
-        kind: Annotated[str, Query(description="`tokens` (enough for an exact audit) or `full`.")] = "tokens",
-        turns: Annotated[str | None, Query(description="Turn numbers with commas between; all if left out.")] = None,
-        size: _Size = None,
-        capability: _Capability = None,
-        authorization: _Bearer = None,
-    ) -> Response:
-        """What an auditor needs to decide about turns of the session."""
-        row = readable(http, session)
-        kinds = {"tokens": Kind.TOKENS, "full": Kind.FULL}
-        if kind not in kinds:
-            raise PolicyError("parameter kind", expected="tokens or full", found=kind[:32], parameter="kind")
-        chosen = None if turns is None else _numbers(turns, "turns")
-        data = provider.evidence.evidence(row, kinds[kind], chosen, size=size).encode()
-        return serving.answer(http, data, EVIDENCE_TYPE, serving.PRIVATE)
+_Reader = Annotated[Reader, Depends(reader_of)]
 
-    @routes.get(
-        "/sessions/{session}/proofs",
-        dependencies=[Depends(private)],
-        response_class=Response,
-        responses={**_READ, **_binary(EVIDENCE_TYPE, "Evidence of kind `records`.")},
-    )
-    def proofs(
-        http: Request,
-        session: _ID,
-        positions: Annotated[str, Query(description="Token positions with commas between.", examples=["46,47"])],
-        turn: Annotated[int | None, Query(ge=0, le=2**31)] = None,
-        size: _Size = None,
-        capability: _Capability = None,
-        authorization: _Bearer = None,
-    ) -> Response:
-        """The records of some positions, each with its path to the signed root."""
-        row = readable(http, session)
-        chosen = None if turn is None else [turn]
-        wanted = _numbers(positions, "positions")
-        data = provider.evidence.evidence(row, Kind.RECORDS, chosen, wanted, size=size).encode()
-        return serving.answer(http, data, EVIDENCE_TYPE, serving.PRIVATE)
+routes = APIRouter(prefix="/v1", tags=["proofs"], responses=TOO_MANY)
+_PUBLIC = [Depends(limit_public)]
+_PRIVATE = [Depends(limit_private)]
 
-    @routes.get("/sessions/{session}/consistency", dependencies=[Depends(private)], responses=_READ)
-    def consistency(
-        http: Request,
-        session: _ID,
-        old: Annotated[int, Query(ge=1, le=_MAX, description="Size of the earlier signed head.")],
-        new: Annotated[int, Query(ge=1, le=_MAX, description="Size of the later one.")],
-        capability: _Capability = None,
-        authorization: _Bearer = None,
-    ) -> dict[str, Any]:
-        """Two signed heads of the session, and the proof that the later one only adds to the earlier one."""
-        earlier, later, path = provider.evidence.consistency(readable(http, session), old, new)
-        return {"old": write_base64url(earlier), "new": write_base64url(later), "path": [value.hex() for value in path]}
 
-    @routes.delete(
-        "/sessions/{session}",
-        dependencies=[Depends(private)],
-        status_code=204,
-        responses={**_READ, 409: {"description": "A turn of it is being generated."}},
-    )
-    def erase(http: Request, session: _ID, capability: _Capability = None) -> Response:
-        """Erase the session's content for good; needs its capability. Its hashes and heads stay in the log."""
-        provider.sessions.erase(session, capability_of(http))
-        return Response(None, 204)
+@routes.get(
+    "/manifest",
+    dependencies=_PUBLIC,
+    response_class=Response,
+    responses=_binary(manifests.TYPE, "The signed manifest in force."),
+)
+def manifest(http: Request, provider: Served) -> Response:
+    """What is served, with what settings, under which keys, and until when."""
+    return serving.answer(http, provider.signed_manifest, manifests.TYPE, serving.REVALIDATE)
 
-    return routes
+
+@routes.get("/sessions", dependencies=_PUBLIC, responses=_MALFORMED)
+def sessions(
+    provider: Served,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 100,
+    before: Annotated[int | None, Query(ge=1, le=_MAX, description="`next` of the page before.")] = None,
+) -> dict[str, Any]:
+    """The newest sessions with their signed heads. Holds no content; needs no key."""
+    rows = provider.store.sessions(limit, before)
+    listed = [entry for _, row in rows if (entry := _listed(provider, row)) is not None]
+    return {"sessions": listed, "next": str(rows[-1][0]) if len(rows) == limit else None}
+
+
+@routes.get(
+    "/sessions/{session}/manifest",
+    dependencies=_PRIVATE,
+    response_class=Response,
+    responses={**_READ, **_binary(manifests.TYPE, "The signed manifest that the session was opened under.")},
+)
+def session_manifest(http: Request, reader: _Reader, session: _ID) -> Response:
+    """The manifest of a session, which may be older than the one in force."""
+    row = reader.read(session)
+    signed = reader.provider.store.manifest(row.manifest_digest)
+    if signed is None:
+        raise errors.NotFoundError("the session's manifest is missing")
+    return serving.answer(http, signed, manifests.TYPE, serving.PRIVATE)
+
+
+@routes.get(
+    "/sessions/{session}/receipt",
+    dependencies=_PRIVATE,
+    response_class=Response,
+    responses={**_READ, **_binary(RECEIPT_TYPE, "The receipt.")},
+)
+def receipt(http: Request, reader: _Reader, session: _ID, size: _Size = None) -> Response:
+    """The receipt of the newest turn, or under an earlier head; with its log proof once that is published."""
+    row = reader.read(session)
+    return serving.answer(http, reader.provider.evidence.receipt(row, size).encode(), RECEIPT_TYPE, serving.PRIVATE)
+
+
+@routes.get(
+    "/sessions/{session}/evidence",
+    dependencies=_PRIVATE,
+    response_class=Response,
+    responses={**_READ, **_binary(EVIDENCE_TYPE, "The evidence.")},
+)
+def evidence(
+    http: Request,
+    reader: _Reader,
+    session: _ID,
+    kind: Annotated[str, Query(description="`tokens` (enough for an exact audit) or `full`.")] = "tokens",
+    turns: Annotated[str | None, Query(description="Turn numbers with commas between; all if left out.")] = None,
+    size: _Size = None,
+) -> Response:
+    """What an auditor needs to decide about turns of the session."""
+    row = reader.read(session)
+    kinds = {"tokens": Kind.TOKENS, "full": Kind.FULL}
+    if kind not in kinds:
+        raise PolicyError("parameter kind", expected="tokens or full", found=kind[:32], parameter="kind")
+    chosen = None if turns is None else _numbers(turns, "turns")
+    data = reader.provider.evidence.evidence(row, kinds[kind], chosen, size=size).encode()
+    return serving.answer(http, data, EVIDENCE_TYPE, serving.PRIVATE)
+
+
+@routes.get(
+    "/sessions/{session}/proofs",
+    dependencies=_PRIVATE,
+    response_class=Response,
+    responses={**_READ, **_binary(EVIDENCE_TYPE, "Evidence of kind `records`.")},
+)
+def proofs(
+    http: Request,
+    reader: _Reader,
+    session: _ID,
+    positions: Annotated[str, Query(description="Token positions with commas between.", examples=["46,47"])],
+    turn: Annotated[int | None, Query(ge=0, le=2**31)] = None,
+    size: _Size = None,
+) -> Response:
+    """The records of some positions, each with its path to the signed root."""
+    row = reader.read(session)
+    chosen = None if turn is None else [turn]
+    wanted = _numbers(positions, "positions")
+    data = reader.provider.evidence.evidence(row, Kind.RECORDS, chosen, wanted, size=size).encode()
+    return serving.answer(http, data, EVIDENCE_TYPE, serving.PRIVATE)
+
+
+@routes.get("/sessions/{session}/consistency", dependencies=_PRIVATE, responses=_READ)
+def consistency(
+    reader: _Reader,
+    session: _ID,
+    old: Annotated[int, Query(ge=1, le=_MAX, description="Size of the earlier signed head.")],
+    new: Annotated[int, Query(ge=1, le=_MAX, description="Size of the later one.")],
+) -> dict[str, Any]:
+    """Two signed heads of the session, and the proof that the later one only adds to the earlier one."""
+    earlier, later, path = reader.provider.evidence.consistency(reader.read(session), old, new)
+    return {"old": write_base64url(earlier), "new": write_base64url(later), "path": [value.hex() for value in path]}
+
+
+@routes.delete(
+    "/sessions/{session}",
+    dependencies=_PRIVATE,
+    status_code=204,
+    responses={**_READ, 409: {"description": "A turn of it is being generated."}},
+)
+def erase(provider: Served, session: _ID, capability: _Capability = None) -> Response:
+    """Erase the session's content for good; needs its capability. Its hashes and heads stay in the log."""
+    provider.sessions.erase(session, parse_capability(capability))
+    return Response(None, 204)
 
 
 def _listed(provider: Provider, row: SessionRow) -> dict[str, Any] | None:

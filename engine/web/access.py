@@ -7,8 +7,9 @@ import hmac
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from engine.web.limits import TooManyRequestsError
 from verifiable.errors import PolicyError
@@ -19,9 +20,7 @@ class UnauthorisedError(PolicyError):
 
 
 class Access:
-    """A FastAPI dependency: `request.state.principal` is then the caller's, a digest of the API key, or None where no
-    key is asked for. Proof routes have capabilities of their own; public ones need nothing.
-    """
+    """The routes that generate ask here. Proof routes have capabilities of their own; public ones need nothing."""
 
     def __init__(self, api_keys: Sequence[str], at_once: int | None = None) -> None:
         self._keys = [key.encode() for key in api_keys]
@@ -29,16 +28,19 @@ class Access:
         self._lock = threading.Lock()
         self._running: Counter[str] = Counter()
 
-    def __call__(self, request: Request) -> None:
-        request.state.principal = None
-        sent = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8", "replace")
+    def principal(self, authorization: str) -> str | None:
+        """The caller by its header: a digest of the API key, or None where no key is asked for.
+
+        Raises UnauthorisedError.
+        """
+        sent = authorization.removeprefix("Bearer ").encode("utf-8", "replace")
         # Every key is compared, so that the time taken tells nothing about which one came close.
         matches = [hmac.compare_digest(sent, key) for key in self._keys]
         if not self._keys:
-            return
+            return None
         if not any(matches):
             raise UnauthorisedError("no such API key", hint="Send it as bearer token.")
-        request.state.principal = hashlib.sha256(b"principal\n" + sent).hexdigest()[:16]
+        return hashlib.sha256(b"principal\n" + sent).hexdigest()[:16]
 
     def take(self, principal: str | None) -> None:
         """Count one request of a principal. Raises TooManyRequestsError where it has as many as it may."""
@@ -61,3 +63,31 @@ class Access:
             self._running[principal] -= 1
             if self._running[principal] <= 0:
                 del self._running[principal]
+
+
+async def access_of(http: Request) -> Access:
+    """A FastAPI dependency: who may generate here."""
+    access: Access = http.app.state.access
+    return access
+
+
+async def caller(http: Request, access: Annotated[Access, Depends(access_of)]) -> str | None:
+    """A FastAPI dependency: the caller's principal. Raises UnauthorisedError."""
+    return access.principal(http.headers.get("authorization", ""))
+
+
+Caller = Annotated[str | None, Depends(caller)]
+
+
+def parse_capability(header: str | None) -> bytes | None:
+    """The capability that a caller sent, or None. A malformed one is as good as a wrong one."""
+    try:
+        return bytes.fromhex(header or "") or None
+    except ValueError:
+        return None
+
+
+def parse_bearer(header: str | None) -> str | None:
+    """The token of an `Authorization` header, or None where it has none."""
+    scheme, space, token = (header or "").partition(" ")
+    return token if scheme == "Bearer" and space else None

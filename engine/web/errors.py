@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import Any, Final
 
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from engine.scheduling.scheduler import QueueFullError, StoppingError
 from engine.sessions.sessions import BusySessionError, UnknownSessionError
@@ -12,7 +16,9 @@ from engine.store import ErasedError
 from engine.web.access import UnauthorisedError
 from engine.web.limits import TooManyRequestsError
 from engine.web.serving import NotAcceptableError
-from verifiable.errors import MalformedError, PolicyError, VerifiableError
+from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError
+
+log = logging.getLogger(__name__)
 
 RETRY_AFTER = "1"
 """Seconds after which a refused request may be sent again."""
@@ -51,3 +57,33 @@ def response(error: VerifiableError) -> JSONResponse:
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(content, status, headers)
+
+
+async def _ours(http: Request, error: VerifiableError) -> Response:
+    return response(error)
+
+
+async def _invalid(http: Request, error: RequestValidationError) -> Response:
+    first: Any = error.errors()[0]
+    name = str(first["loc"][-1])
+    return response(PolicyError(f"parameter {name}", found=first["msg"], parameter=name))
+
+
+async def _http_error(http: Request, error: HTTPException) -> Response:
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    content = {"message": str(error.detail), "type": "invalid_request_error", "param": None, "code": code}
+    return JSONResponse({"error": content}, error.status_code, error.headers)
+
+
+async def _unexpected(http: Request, error: Exception) -> Response:
+    log.exception("unexpected error", exc_info=error)
+    return response(EngineError("the provider failed", hint="The provider's log says more."))
+
+
+HANDLERS: Final[dict[int | type[Exception], Any]] = {
+    VerifiableError: _ours,
+    RequestValidationError: _invalid,
+    HTTPException: _http_error,
+    Exception: _unexpected,
+}
+"""What FastAPI does with each kind of exception."""

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import Request
 
@@ -14,6 +15,10 @@ from verifiable.errors import PolicyError
 
 _ADDRESSES = 10_000
 """Addresses remembered. Who has not asked for a long time starts with a full bucket anyway."""
+
+
+TOO_MANY: dict[int | str, dict[str, Any]] = {429: {"description": "Too many requests from this address."}}
+"""What the OpenAPI document says of routes with a limit."""
 
 
 class TooManyRequestsError(PolicyError):
@@ -37,7 +42,7 @@ class ProofRates:
 
 
 class RateLimit:
-    """Call it as a FastAPI dependency. Raises TooManyRequestsError."""
+    """One bucket for each address."""
 
     def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
@@ -45,11 +50,8 @@ class RateLimit:
         self._lock = threading.Lock()
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    async def __call__(self, request: Request) -> None:
-        self.take(request.client.host if request.client else "")
-
     def take(self, address: str) -> None:
-        """Count one request of an address."""
+        """Count one request of an address. Raises TooManyRequestsError."""
         now = self._clock()
         with self._lock:
             tokens, last = self._buckets.pop(address, (self._rate.burst, now))
@@ -64,3 +66,17 @@ class RateLimit:
                 expected=f"at most {self._rate.each_second:g} a second",
                 hint="Wait a second.",
             )
+
+
+async def limit_public(http: Request) -> None:
+    """A FastAPI dependency of routes that are cheap and for everybody."""
+    http.app.state.public_limit.take(_address(http))
+
+
+async def limit_private(http: Request) -> None:
+    """A FastAPI dependency of routes that read and hash a whole session."""
+    http.app.state.private_limit.take(_address(http))
+
+
+def _address(http: Request) -> str:
+    return http.client.host if http.client else ""

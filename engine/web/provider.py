@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from fastapi import Depends, Request
 
 from engine.keys.keyring import Keyring
 from engine.ledger import Ledger
@@ -38,3 +40,12 @@ class Provider(Protocol):
 
     @property
     def model_name(self) -> str: ...
+
+
+async def provider_of(http: Request) -> Provider:
+    """A FastAPI dependency: the provider that this application serves."""
+    provider: Provider = http.app.state.provider
+    return provider
+
+
+Served = Annotated[Provider, Depends(provider_of)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import rfc8785
 
@@ -23,6 +23,27 @@ MAX_LOGPROBS = 20
 """OpenAI's bound for `top_logprobs`."""
 MAX_GRAMMAR = 1 << 16
 """Characters of a grammar or a schema."""
+_INT31 = 2**31 - 1
+NUMBERS: Final[Mapping[str, tuple[float, float]]] = {
+    "temperature": (0.0, 100.0),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "frequency_penalty": (-2.0, 2.0),
+    "presence_penalty": (-2.0, 2.0),
+    "repeat_penalty": (0.01, 100.0),
+}
+INTEGERS: Final[Mapping[str, tuple[int, int]]] = {
+    "max_tokens": (1, _INT31),
+    "max_completion_tokens": (1, _INT31),
+    "top_k": (-1, _INT31),
+    "repeat_last_n": (-1, _INT31),
+    "seed": (-(2**53) + 1, 2**53 - 1),
+    "logprobs": (0, MAX_LOGPROBS),
+    "top_logprobs": (0, MAX_LOGPROBS),
+}
+"""The ranges of a request's numbers, ends included; the provider's OpenAPI document says the same."""
+LEAST_TEMPERATURE = 0.01
+"""Below it only 0 is taken, which always draws the best."""
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
@@ -31,8 +52,8 @@ def wrong(name: str, expected: str, value: object) -> PolicyError:
     return PolicyError(f"parameter {name}", expected=expected, found=shown[:80], parameter=name)
 
 
-def number(body: Mapping[str, Any], name: str, low: float, high: float) -> float | None:
-    value = body.get(name)
+def number(body: Mapping[str, Any], name: str) -> float | None:
+    value, (low, high) = body.get(name), NUMBERS[name]
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
@@ -40,8 +61,8 @@ def number(body: Mapping[str, Any], name: str, low: float, high: float) -> float
     return float(value)
 
 
-def integer(body: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
-    value = body.get(name)
+def integer(body: Mapping[str, Any], name: str) -> int | None:
+    value, (low, high) = body.get(name), INTEGERS[name]
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -103,8 +124,8 @@ def stops(value: object) -> tuple[str, ...]:
 
 def logprobs(chat: bool, body: Mapping[str, Any]) -> int | None:
     if not chat:
-        return integer(body, "logprobs", 0, MAX_LOGPROBS)
-    top = integer(body, "top_logprobs", 0, MAX_LOGPROBS)
+        return integer(body, "logprobs")
+    top = integer(body, "top_logprobs")
     if not boolean(body, "logprobs"):
         if top is not None:
             raise wrong("top_logprobs", "logprobs to be true", top)

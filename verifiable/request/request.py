@@ -189,14 +189,13 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
     body = json.loads(canonical)["body"]
     extra = fields.object_(body, "verifiable", {"nonce", "session", "commitments"})
     options = fields.object_(body, "stream_options", {"include_usage", "include_obfuscation"})
-    max_tokens = fields.integer(body, "max_tokens", 1, 2**31 - 1)
+    max_tokens = fields.integer(body, "max_tokens")
     if path == CHAT and body.get("max_completion_tokens") is not None:
-        max_tokens = fields.integer(body, "max_completion_tokens", 1, 2**31 - 1)
-    temperature = fields.number(body, "temperature", 0.0, 100.0)
-    if temperature is not None and 0.0 < temperature < 0.01:
-        raise PolicyError(
-            "parameter temperature", expected="0, or 0.01 to 100", found=str(temperature), parameter="temperature"
-        )
+        max_tokens = fields.integer(body, "max_completion_tokens")
+    temperature = fields.number(body, "temperature")
+    if temperature is not None and 0.0 < temperature < fields.LEAST_TEMPERATURE:
+        expected = f"0, or {fields.LEAST_TEMPERATURE:g} to {fields.NUMBERS['temperature'][1]:g}"
+        raise PolicyError("parameter temperature", expected=expected, found=str(temperature), parameter="temperature")
     offered = conversation.tools(body.get("tools"))
     forced = conversation.forced(body.get("tool_choice"), offered)
     return Request(
@@ -206,10 +205,10 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         messages=conversation.messages(body.get("messages")) if path == CHAT else None,
         prompt=fields.prompt(body.get("prompt")) if path == COMPLETION else None,
         temperature=temperature,
-        top_k=fields.integer(body, "top_k", -1, 2**31 - 1),
-        top_p=fields.number(body, "top_p", 0.0, 1.0),
-        min_p=fields.number(body, "min_p", 0.0, 1.0),
-        seed=fields.integer(body, "seed", -(2**53) + 1, 2**53 - 1),
+        top_k=fields.integer(body, "top_k"),
+        top_p=fields.number(body, "top_p"),
+        min_p=fields.number(body, "min_p"),
+        seed=fields.integer(body, "seed"),
         max_tokens=max_tokens,
         stops=fields.stops(body.get("stop")),
         stream=fields.boolean(body, "stream"),
@@ -219,10 +218,10 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         session=fields.session(extra.get("session")),
         commitments=fields.choice(extra, "commitments", ("receipt", "none", "stream")) != "none",
         stream_heads=extra.get("commitments") == "stream",
-        frequency_penalty=fields.number(body, "frequency_penalty", -2.0, 2.0) or 0.0,
-        presence_penalty=fields.number(body, "presence_penalty", -2.0, 2.0) or 0.0,
-        repeat_penalty=fields.number(body, "repeat_penalty", 0.01, 100.0),
-        repeat_last_n=fields.integer(body, "repeat_last_n", -1, 2**31 - 1),
+        frequency_penalty=fields.number(body, "frequency_penalty") or 0.0,
+        presence_penalty=fields.number(body, "presence_penalty") or 0.0,
+        repeat_penalty=fields.number(body, "repeat_penalty"),
+        repeat_last_n=fields.integer(body, "repeat_last_n"),
         logit_bias=fields.biases(body.get("logit_bias")),
         ignore_eos=fields.boolean(body, "ignore_eos"),
         constraint=fields.constraint(body, conversation.calls(forced)),
