@@ -108,7 +108,8 @@ def test_a_root_is_derived_from_sound_bytes_only(size: int, data: st.DataObject)
     store, whole = MemoryLog(size), Tree.from_leaves(hashes(size))
     tree = LogTree(store)
     assert rederive(cast("LogStore", store), old, whole.root(old), size, tree) == whole.root()
-    for index in {old, size - 1} - {size}:  # the first proofs of what was derived need no look at the store
+    # The first proofs of what was derived, or is in the tile that still grows, need no look at the store.
+    for index in (index for index in {old, size - 1} - {size} if index >= old or size % 256):
         assert tree.quick_inclusion_proof(index, size) == whole.inclusion_proof(index, size)
     if old < size and data.draw(st.booleans()):
         at = data.draw(st.integers(old, size - 1))
