@@ -30,7 +30,6 @@ from verifiable.session import records
 from verifiable.session.evidence import Evidence, PackedTokens
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
-from verifiable.session.sealed import DIGEST_BYTES
 from verifiable.tlog import tiles
 from verifiable.tlog.checkpoint import Checkpoint
 from verifiable.tlog.cose_receipt import CoseReceipt
@@ -41,6 +40,7 @@ from verifiable.tlog.witness import AddCheckpoint
 from verifiable.wire import cose, encoding
 from verifiable.wire.encoding import Tagged
 from verifiable.wire.keys import PrivateKey, PublicKey
+from verifiable.wire.sealed import DIGEST_BYTES
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT / "tests" / "corpus"

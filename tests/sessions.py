@@ -15,12 +15,12 @@ from verifiable.request.request import CHAT, Request, parse_body
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingDefaults, choose, sampling_key
 from verifiable.session import records
+from verifiable.session.delivery import TextStream
 from verifiable.session.evidence import Evidence, Kind, PackedTokens, TurnEvidence
 from verifiable.session.log import SessionLog
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import End, Finish, Source, Token, turn_secret
-from verifiable.session.text import TextStream
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire.keys import PrivateKey
 

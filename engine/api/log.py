@@ -19,7 +19,7 @@ from verifiable.tlog.cose_receipt import Proof, mint_proof
 from verifiable.tlog.merkle import HASH_SIZE, leaf_hash
 from verifiable.tlog.proof import TlogProof
 from verifiable.tlog.tiles import ENTRIES, HEIGHT, WIDTH, Tile, encode_bundle
-from verifiable.wire.spelling import from_hex, write_base64url
+from verifiable.wire.text import from_hex, write_base64url
 
 NOTE_TYPE = "text/plain; charset=utf-8"
 TILE_TYPE = "application/octet-stream"

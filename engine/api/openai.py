@@ -18,7 +18,7 @@ from typing import Any
 from engine.generation import Delta, Done, Generation, TokenInfo
 from verifiable.request.request import CHAT
 from verifiable.session.records import Finish
-from verifiable.wire.spelling import write_base64url
+from verifiable.wire.text import write_base64url
 
 _REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.CANCELLED: "cancelled", Finish.ERROR: "error"}
 

@@ -21,7 +21,7 @@ from verifiable.errors import PolicyError
 from verifiable.manifest import manifest as manifests
 from verifiable.session import head as heads
 from verifiable.session.evidence import Kind
-from verifiable.wire.spelling import write_base64url
+from verifiable.wire.text import write_base64url
 
 RECEIPT_TYPE = "application/vnd.verifiable.receipt+cbor"
 EVIDENCE_TYPE = "application/vnd.verifiable.evidence+cbor"

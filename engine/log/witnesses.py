@@ -15,7 +15,7 @@ from verifiable.tlog.cosignature import CosignerKey
 from verifiable.tlog.note import Note, Signature
 from verifiable.tlog.witness import AddCheckpoint
 from verifiable.wire.keys import PublicKey
-from verifiable.wire.spelling import decimal
+from verifiable.wire.text import decimal
 
 log = logging.getLogger(__name__)
 

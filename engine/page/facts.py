@@ -13,7 +13,7 @@ from verifiable.manifest.manifest import RAW_LOGITS
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import SESSION_ID_BYTES
-from verifiable.wire.spelling import from_hex, read_base64url
+from verifiable.wire.text import from_hex, read_base64url
 
 SHOWN = 20
 """Sessions listed."""

@@ -20,7 +20,7 @@ from engine.web.limits import TOO_MANY, limit_public
 from engine.web.provider import Provider, Served
 from verifiable.errors import PolicyError
 from verifiable.wire.bodies import join_parts
-from verifiable.wire.spelling import write_base64
+from verifiable.wire.text import write_base64
 
 MAX_FORM = 2 << 20
 _HERE = Path(__file__).parent

@@ -17,8 +17,8 @@ from verifiable.errors import EngineError, StoreError
 from verifiable.sampling.logits import Entries, Floats, Ranked, TopK
 from verifiable.sampling.processors import Processor
 from verifiable.sampling.sampler import SamplingParams, choose
+from verifiable.session.delivery import TextStream
 from verifiable.session.records import Finish, Source
-from verifiable.session.text import TextStream
 
 Piece = Callable[[int], bytes]
 Chooser = Callable[[Ranked, SamplingParams, bytes, int], int]

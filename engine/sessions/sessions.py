@@ -16,7 +16,7 @@ from verifiable.session import records
 from verifiable.session.log import SessionLog
 from verifiable.session.receipt import CAPABILITY_BYTES
 from verifiable.wire.keys import PrivateKey
-from verifiable.wire.spelling import from_hex
+from verifiable.wire.text import from_hex
 
 _KEPT = 256
 """Open sessions whose log is kept in memory; older ones are rebuilt from the store when they are continued."""

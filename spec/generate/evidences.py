@@ -18,9 +18,9 @@ from verifiable.sampling.sampler import SamplingParams, choose, sampling_key
 from verifiable.session import records
 from verifiable.session.evidence import Evidence, Kind, PackedTokens
 from verifiable.session.records import Close, End, Finish, NonceSource, Source, Token, Turn
-from verifiable.session.sealed import seal
 from verifiable.wire import encoding
-from verifiable.wire.spelling import write_base64
+from verifiable.wire.sealed import seal
+from verifiable.wire.text import write_base64
 
 DRAFTS = (Source.PLAIN, Source.DRAFT_ACCEPTED, Source.DRAFT_ACCEPTED, Source.BONUS, Source.DRAFT_CORRECTED)
 

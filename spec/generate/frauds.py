@@ -24,13 +24,13 @@ from verifiable.sampling.sampler import acceptable, sampling_key
 from verifiable.session.head import Head
 from verifiable.session.opening import Opening
 from verifiable.session.records import Token, Turn
-from verifiable.session.sealed import seal
 from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Map
 from verifiable.wire.keys import PrivateKey
-from verifiable.wire.spelling import write_base64
+from verifiable.wire.sealed import seal
+from verifiable.wire.text import write_base64
 
 SIGNED = MANIFEST.sign(PROVIDER)
 

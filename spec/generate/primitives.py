@@ -10,7 +10,7 @@ from verifiable.manifest.manifest import TYPE as MANIFEST_TYPE
 from verifiable.session.head import TYPE as HEAD_TYPE
 from verifiable.wire import cose, keys
 from verifiable.wire.encoding import Map, Tagged, encode
-from verifiable.wire.spelling import write_base64
+from verifiable.wire.text import write_base64
 
 GOOD_CBOR = {
     "0": "00",

@@ -13,7 +13,7 @@ from verifiable.sampling.logits import Ranked
 from verifiable.sampling.sampler import SamplingParams, choose
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.records import Token, Turn
-from verifiable.wire.spelling import write_base64
+from verifiable.wire.text import write_base64
 
 
 def add(file: VectorFile) -> None:

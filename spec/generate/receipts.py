@@ -26,14 +26,14 @@ from verifiable.session.head import TYPE as HEAD_TYPE
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import End, Finish, Source, Token, Turn
-from verifiable.session.sealed import seal
 from verifiable.tlog import merkle
 from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.tlog.proof import TlogProof
 from verifiable.wire import cose, encoding
 from verifiable.wire.encoding import Map
-from verifiable.wire.spelling import write_base64
+from verifiable.wire.sealed import seal
+from verifiable.wire.text import write_base64
 
 TRUST = [PROVIDER.public.vkey()]
 

@@ -23,11 +23,11 @@ from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, acceptable, choose, gumbel, sampling_key
 from verifiable.session import records
 from verifiable.session.challenge import draw_sessions, draw_turns, place_window, window_lot
+from verifiable.session.delivery import deliver
 from verifiable.session.evidence import Evidence, PackedTokens
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
-from verifiable.session.text import deliver
 from verifiable.tlog import merkle
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.proof import TlogProof

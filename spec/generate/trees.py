@@ -12,7 +12,7 @@ from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.tlog.note import sign_text
 from verifiable.tlog.proof import TlogProof
-from verifiable.wire.spelling import write_base64
+from verifiable.wire.text import write_base64
 
 ENTRIES = [bytes([number]) * (number % 5) for number in range(21)]
 

@@ -19,12 +19,12 @@ from verifiable.sampling.logits import Entries, Ranked
 from verifiable.sampling.processors import Processor, visible
 from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, choose, sampling_key
 from verifiable.session import records
+from verifiable.session.delivery import deliver
 from verifiable.session.evidence import Evidence, Kind, PackedTokens, TurnEvidence
 from verifiable.session.head import Head
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Close, End, Finish, Leaf, Open, Source, Token, Turn
-from verifiable.session.text import deliver
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire.keys import PrivateKey
 

@@ -14,8 +14,8 @@ from verifiable.errors import EngineError, MalformedError
 from verifiable.sampling.logits import MAX_K, Entries, TopK, superset
 from verifiable.sampling.sampler import SamplingParams, gumbel, survivors
 from verifiable.session import records
+from verifiable.session.delivery import TextStream
 from verifiable.session.records import Source, Token
-from verifiable.session.text import TextStream
 from verifiable.wire import encoding
 
 EDGES = (1, 2, 40, 8191, 8192, 8193, 10_240, 12_289, 49_152, 131_071, 131_072, 131_073, 200_000)

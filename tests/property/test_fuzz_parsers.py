@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from benchmarks._fuzz_targets import CORPUS, TARGETS, Target, corpus, reseal
 from verifiable.errors import MalformedError, VerifiableError
-from verifiable.session.sealed import seal
 from verifiable.wire.encoding import encode
+from verifiable.wire.sealed import seal
 
 TARGET = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 BY_NAME = {target.name: target for target in TARGETS}

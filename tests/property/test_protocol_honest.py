@@ -22,8 +22,8 @@ from verifiable.sampling.logits import TopK
 from verifiable.sampling.sampler import acceptable, choose, sampling_key
 from verifiable.session import records
 from verifiable.session.challenge import chance, draw_sessions, draw_turns
+from verifiable.session.delivery import TextStream, deliver
 from verifiable.session.evidence import Evidence, Kind
-from verifiable.session.text import TextStream, deliver
 from verifiable.tlog.merkle import leaf_hash
 from verifier.auditing.session import audit
 from verifier.offline.rebuild import Bound, check_same_history

@@ -18,8 +18,8 @@ from verifiable.session.evidence import Evidence, Kind, PackedTokens
 from verifiable.session.head import Head, verify_head
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Source
-from verifiable.session.sealed import seal, unseal
 from verifiable.wire import encoding
+from verifiable.wire.sealed import seal, unseal
 
 
 def test_sealed_files_tell_damage() -> None:

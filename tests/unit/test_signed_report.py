@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.cli import main as command
 from verifiable.errors import MalformedError, StoreError, VerifiableError, VerificationError
-from verifiable.session.sealed import seal, unseal
 from verifiable.wire import encoding
 from verifiable.wire.cose import sign1
 from verifiable.wire.keys import PrivateKey
+from verifiable.wire.sealed import seal, unseal
 from verifier.campaign.outcome import Draw, Outcome
 from verifier.report.signed import MAX_BYTES, TYPE, sign_report, signing_key, verify_report
 

@@ -1,68 +1,63 @@
-"""From token bytes to text: whole characters, stop strings across tokens, and one digest for all readers."""
+"""The text and byte forms that both sides share: base64url, hexadecimal, packed token ids, bodies in parts."""
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from verifiable.session.text import TextStream, deliver
-
-
-def feed(pieces: list[bytes], *stops: str) -> tuple[list[str], bool, bytes]:
-    stream = TextStream(stops)
-    given = []
-    for piece in pieces:
-        given.append(stream.feed(piece))
-        if stream.stopped:
-            return given, True, stream.digest()
-    given.append(stream.finish())
-    return given, False, stream.digest()
+from verifiable.errors import MalformedError
+from verifiable.wire.bodies import join_parts
+from verifiable.wire.ids import common_prefix, pack, unpack
+from verifiable.wire.text import from_hex, read_base64url, write_base64url
 
 
-def test_text_is_given_as_soon_as_it_is_certain() -> None:
-    given, stopped, digest = feed([b"Hel", b"lo", b"", b"!"])
-    assert given == ["Hel", "lo", "", "!", ""]
-    assert not stopped
-    assert digest == hashlib.sha256(b"Hello!").digest()
+@given(st.binary(max_size=40))
+def test_base64url_comes_back(data: bytes) -> None:
+    text = write_base64url(data)
+    assert set(text).isdisjoint("+/=")
+    assert read_base64url(text, "data") == data
 
 
-def test_characters_come_whole() -> None:
-    euro = "€".encode()
-    assert feed([euro[:1], euro[1:2], euro[2:] + b"x"])[0] == ["", "", "€x", ""]
-    assert feed([b"a" + euro[:2]])[0] == ["a", ""]  # incomplete at the end: left out
-    assert "".join(feed([b"a\xffb", b"\xc3", b"("])[0]) == "a\ufffdb\ufffd("
+@pytest.mark.parametrize("text", ["QQ==", "QR", "Q", "+w", "Q Q", "\n", "é"])
+def test_base64url_has_one_spelling(text: str) -> None:
+    with pytest.raises(MalformedError, match="base64url"):
+        read_base64url(text, "data")
 
 
-@pytest.mark.parametrize(
-    ("pieces", "stops", "text", "index"),
-    [
-        ([b"one STOP two"], ("STOP",), "one ", 0),
-        ([b"one S", b"TO", b"P two", b"x"], ("STOP",), "one ", 2),
-        ([b"one S", b"TO", b"N"], ("STOP",), "one STON", None),
-        ([b"aaa", b"ab"], ("aab",), "aa", 1),
-        ([b"ab", b"c"], ("abcd", "bc"), "a", 1),
-        ([b"xSTOP"], ("STOP", "xS"), "", 0),
-        ([b"STOP"], ("STOP",), "", 0),
-        ([b"a", b"b"], ("ab",), "", 1),
-        ([b"S", b"T"], ("STOP",), "ST", None),
-        (["€".encode()[:2], "€".encode()[2:]], ("€",), "", 1),
-        ([], ("x",), "", None),
-    ],
-)
-def test_stop_strings_end_the_text(pieces: list[bytes], stops: tuple[str, ...], text: str, index: int | None) -> None:
-    assert deliver(pieces, stops) == (text, index)
-    given, stopped, digest = feed(pieces, *stops)
-    assert "".join(given) == text
-    assert stopped == (index is not None)
-    assert digest == hashlib.sha256(text.encode()).digest()
+def test_hexadecimal_has_one_spelling() -> None:
+    assert from_hex("00ff", 2) == b"\x00\xff"
+    for wrong in ("00FF", "00f", "00ff ", "0x00", "٠٠٠٠", "", None, 255, b"00ff"):
+        assert from_hex(wrong, 2) is None
 
 
-def test_nothing_that_may_become_a_stop_string_is_given_early() -> None:
-    stream = TextStream(("END",))
-    assert stream.feed(b"the E") == "the "
-    assert stream.feed(b"N") == ""
-    assert stream.feed(b"E") == "ENE"[:2]  # "EN" can no longer be the stop's begin, the last E can
-    assert stream.feed(b"ND more") == ""
-    assert stream.stopped
-    assert stream.digest() == hashlib.sha256(b"the EN").digest()
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=20))
+def test_packed_ids_come_back(ids: list[int]) -> None:
+    assert unpack(pack(ids)) == ids
+
+
+def test_packed_ids_take_four_bytes_each() -> None:
+    assert pack([1, 2**32 - 1]) == b"\1\0\0\0\xff\xff\xff\xff"
+    with pytest.raises(OverflowError):
+        pack([2**32])
+    with pytest.raises(MalformedError, match="4 bytes each"):
+        unpack(b"12345")
+
+
+@given(st.lists(st.integers(0, 2), max_size=8), st.lists(st.integers(0, 2), max_size=8))
+def test_the_common_prefix_is_the_longest(one: list[int], other: list[int]) -> None:
+    length = common_prefix(one, tuple(other))
+    assert one[:length] == other[:length]
+    assert length in (len(one), len(other)) or one[length] != other[length]
+
+
+@pytest.mark.parametrize(("most", "expected"), [(4, None), (5, b"12345"), (6, b"12345")])
+def test_of_a_body_no_more_is_taken_than_the_bound(most: int, expected: bytes | None) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for part in (b"12", b"", b"345"):
+            yield part
+
+    assert asyncio.run(join_parts(parts(), most)) == expected

@@ -27,11 +27,11 @@ from verifiable.session import records
 from verifiable.session.head import Head, verify_head
 from verifiable.session.opening import Opening
 from verifiable.session.records import Token, Turn
-from verifiable.session.sealed import seal, unseal
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash, node_hash, split
 from verifiable.wire import encoding
 from verifiable.wire.keys import PublicKey
+from verifiable.wire.sealed import seal, unseal
 
 VERSION = 1
 MAX_BYTES = 64 << 20

@@ -15,7 +15,7 @@ import rfc8785
 from verifiable.errors import PolicyError
 from verifiable.sampling.sampler import MAX_BIASES
 from verifiable.session.records import MAX_NONCE_BYTES, SESSION_ID_BYTES
-from verifiable.wire.spelling import from_hex
+from verifiable.wire.text import from_hex
 
 MAX_STOPS = 16
 MAX_STOP_CHARS = 256

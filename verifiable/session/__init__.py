@@ -1,1 +1,1 @@
-"""A session and what it hands out: records, log, head, receipt and evidence."""
+"""A session and what it hands out: records, log, head, receipt, evidence, and the text that was delivered."""

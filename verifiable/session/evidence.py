@@ -16,8 +16,8 @@ from verifiable import files
 from verifiable.errors import MalformedError
 from verifiable.session.opening import Opening
 from verifiable.session.records import SECRET_BYTES, Source
-from verifiable.session.sealed import seal, unseal
 from verifiable.wire import encoding
+from verifiable.wire.sealed import seal, unseal
 
 VERSION = 1
 MAX_BYTES = 1 << 28

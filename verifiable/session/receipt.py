@@ -8,8 +8,8 @@ from os import PathLike
 from verifiable import files
 from verifiable.errors import MalformedError
 from verifiable.session.opening import Opening
-from verifiable.session.sealed import seal, unseal
 from verifiable.wire import encoding
+from verifiable.wire.sealed import seal, unseal
 
 VERSION = 1
 CAPABILITY_BYTES = 32

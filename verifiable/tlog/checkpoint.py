@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.tlog.note import Ed25519Verifier, Note, Verifier, check_text, sign_note
 from verifiable.wire.keys import PrivateKey, PublicKey
-from verifiable.wire.spelling import HASH_SIZE, decimal, read_base64, write_base64
+from verifiable.wire.text import HASH_SIZE, decimal, read_base64, write_base64
 
 
 @dataclass(frozen=True, slots=True)

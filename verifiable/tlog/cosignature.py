@@ -16,7 +16,7 @@ from verifiable.errors import MalformedError, VerificationError
 from verifiable.tlog.checkpoint import Checkpoint
 from verifiable.tlog.note import Signature
 from verifiable.wire.keys import PrivateKey, PublicKey, check_name, join_vkey, key_id, split_vkey
-from verifiable.wire.spelling import HASH_SIZE, MAX_INT
+from verifiable.wire.text import HASH_SIZE, MAX_INT
 
 ED25519: Final = 0x04
 ML_DSA_44: Final = 0x06

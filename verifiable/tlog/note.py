@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.wire.keys import NOTE_ED25519, PrivateKey, PublicKey, check_name, key_id
-from verifiable.wire.spelling import read_base64, read_utf8, take_prefix, write_base64
+from verifiable.wire.text import read_base64, read_utf8, take_prefix, write_base64
 
 MAX_SIZE: Final = 1_000_000
 """Longest note read, in bytes (as Go's sumdb/note)."""

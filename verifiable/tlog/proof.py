@@ -23,7 +23,7 @@ from verifiable.tlog import merkle
 from verifiable.tlog.checkpoint import SignedCheckpoint, open_checkpoint
 from verifiable.tlog.note import MAX_SIZE, Verifier
 from verifiable.wire.keys import PublicKey
-from verifiable.wire.spelling import HASH_SIZE, decimal, read_base64, read_utf8, take_prefix, write_base64
+from verifiable.wire.text import HASH_SIZE, decimal, read_base64, read_utf8, take_prefix, write_base64
 
 MAX_PROOF: Final = 63
 """Most hashes in a proof: a tree of fewer than 2^63 leaves has no longer path."""

@@ -26,7 +26,7 @@ from verifiable.tlog.merkle import EMPTY_ROOT, verify_consistency
 from verifiable.tlog.note import MAX_SIZE, Note
 from verifiable.tlog.proof import MAX_PROOF
 from verifiable.wire.keys import PublicKey
-from verifiable.wire.spelling import HASH_SIZE, decimal, read_base64, read_utf8, take_prefix, write_base64
+from verifiable.wire.text import HASH_SIZE, decimal, read_base64, read_utf8, take_prefix, write_base64
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Bytes and signatures: deterministic CBOR, keys and COSE."""
+"""Bytes and signatures: deterministic CBOR, sealed files, text forms, keys and COSE."""

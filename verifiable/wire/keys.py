@@ -21,7 +21,7 @@ from nacl.exceptions import BadSignatureError
 
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.wire.encoding import encode
-from verifiable.wire.spelling import read_base64, write_base64
+from verifiable.wire.text import read_base64, write_base64
 
 NOTE_ED25519: Final = 0x01
 """Signature type of an Ed25519 signature over the text of a note (C2SP signed-note)."""

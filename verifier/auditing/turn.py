@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from verifiable.checking.checks import OpenedSession, OpenedTurn
 from verifiable.errors import PolicyError
 from verifiable.session import records
+from verifiable.session.delivery import deliver
 from verifiable.session.records import Finish
-from verifiable.session.text import deliver
 from verifiable.tlog.merkle import leaf_hash
 from verifier.auditing.diagnose import Mismatch, Show, diagnose
 from verifier.auditing.marks import DIFFERS, NOT_SAMPLED, SAME, SUSPECT, UNCHECKED

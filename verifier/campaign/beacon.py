@@ -17,7 +17,7 @@ from typing import Any
 
 from verifiable import files
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.wire.spelling import from_hex
+from verifiable.wire.text import from_hex
 
 MAX_BYTES = 1 << 16
 _TAG = b"verifiable-inference/v1/challenge/beacon\n"

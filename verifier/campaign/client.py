@@ -15,7 +15,7 @@ from typing import Any
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.net.client import ExchangeError, Failure, HttpClient
 from verifiable.session.records import SESSION_ID_BYTES
-from verifiable.wire.spelling import HASH_SIZE, from_hex, read_base64url
+from verifiable.wire.text import HASH_SIZE, from_hex, read_base64url
 
 MAX_MANIFEST = 1 << 20
 MAX_RECEIPT = 1 << 20

@@ -19,11 +19,11 @@ from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.manifest import verify_manifest
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
-from verifiable.session.sealed import seal, unseal
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.merkle import verify_consistency
 from verifiable.wire import encoding
 from verifiable.wire.keys import PublicKey
+from verifiable.wire.sealed import seal, unseal
 from verifier.campaign.client import Client
 from verifier.offline import frauds
 from verifier.offline.rebuild import Bound, check_same_history

@@ -13,7 +13,7 @@ from verifiable.session import receipt as receipts
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PublicKey
-from verifiable.wire.spelling import read_base64url
+from verifiable.wire.text import read_base64url
 
 MAX_KEY_FILE = 1 << 16
 MAX_TEXT = 64 << 20

@@ -16,11 +16,11 @@ from typing import Any
 
 from verifiable.checking.verdict import Status
 from verifiable.errors import MalformedError, StoreError, VerificationError
-from verifiable.session.sealed import seal, unseal
 from verifiable.wire import encoding
 from verifiable.wire.cose import sign1, verify1
 from verifiable.wire.key_file import read_or_make_key
 from verifiable.wire.keys import PrivateKey, PublicKey
+from verifiable.wire.sealed import seal, unseal
 from verifier.campaign.outcome import overall
 
 VERSION = 1
