@@ -129,7 +129,7 @@ def test_logs_hold_no_content(url: str, caplog: pytest.LogCaptureFixture) -> Non
     headers = {"Authorization": "Bearer sk-two", "X-Request-Id": "seen"}
     with caplog.at_level(logging.INFO, logger="engine.requests"):
         answer = httpx.post(url + CHAT, content=body("My secret is HUNTER2.", max_tokens=4), headers=headers).json()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20
         while sum("seen" in record.getMessage() for record in caplog.records) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
     lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "engine.requests"]
