@@ -24,13 +24,14 @@ from engine.generation import MAX_BACKLOG, Failed, Generation
 from engine.scheduling import places
 from engine.scheduling.prefix import Kept
 from engine.scheduling.prefix import choose as choose_slot
-from engine.scheduling.slot import Chooser, Slot
+from engine.scheduling.slot import Slot
 from engine.sessions.recorder import Recorder
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.context import Batch, Context, RollbackError
 from verifiable.llama.model import Model
 from verifiable.sampling.logits import Floats
 from verifiable.sampling.sampler import choose
+from verifiable.sampling.turn import Chooser
 
 log = logging.getLogger(__name__)
 

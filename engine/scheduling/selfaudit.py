@@ -17,9 +17,9 @@ from verifiable.errors import EngineError, MalformedError, VerifiableError
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.grammar.grammar import Grammar, to_gbnf
 from verifiable.llama.model import Model
-from verifiable.sampling.logits import Floats, TopK
-from verifiable.sampling.processors import Processor
-from verifiable.sampling.sampler import SamplingParams, choose
+from verifiable.sampling.logits import Floats
+from verifiable.sampling.sampler import SamplingParams
+from verifiable.sampling.turn import TurnSampler
 from verifiable.session import records
 from verifiable.session.records import Token
 
@@ -80,7 +80,7 @@ class SelfAudit:
             finished = self._waiting.popleft()
             context.remove(seq, 0)
             try:
-                self._current = _Run(finished, self._tokens(finished), self._processor(finished), TopK(self._k))
+                self._current = _Run(finished, self._tokens(finished), self._sampler(finished))
             except MalformedError as error:
                 self.differences += 1
                 self.checked_turns += 1
@@ -115,26 +115,23 @@ class SelfAudit:
         leaves = [records.parse(leaf) for leaf in self._store.leaves(finished.session)]
         return [leaf for leaf in leaves if isinstance(leaf, Token) and leaf.turn == finished.turn]
 
-    def _processor(self, finished: Finished) -> Processor | None:
-        model = self._model
-        if not finished.params.processed and not model.suppressed:
-            return None
+    def _sampler(self, finished: Finished) -> TurnSampler:
+        model, params = self._model, finished.params
         constraint = Grammar(model, to_gbnf(finished.constraint)) if finished.constraint else None
-        return Processor(finished.params, self._k, model.eog, constraint, model.suppressed)
+        return TurnSampler(params, finished.key, self._k, model.eog, constraint, model.suppressed)
 
 
 class _Run:
     """One turn being computed again."""
 
-    def __init__(self, finished: Finished, tokens: list[Token], processor: Processor | None, topk: TopK) -> None:
+    def __init__(self, finished: Finished, tokens: list[Token], sampler: TurnSampler) -> None:
         self.finished = finished
         self.compared = 0
         self.wrong: int | None = None
         self._tokens = tokens
         self._ids = [*finished.prompt, *(token.token for token in tokens[:-1])]
         self._first = len(finished.prompt) - 1
-        self._processor = processor
-        self._topk = topk
+        self._sampler = sampler
         self._batch = Batch(PIECE)
 
     def piece(self, context: Context, seq: int) -> bool:
@@ -156,11 +153,9 @@ class _Run:
 
     def _holds(self, token: Token, row: Floats) -> bool:
         """Whether a stored record is that of a row, and its token the one that is drawn from it."""
-        entries = self._topk(row) if self._processor is None else self._processor.entries(row)
-        committed = token.entries
+        entries, committed = self._sampler.entries(row), token.entries
         if (entries.id_bytes(), entries.logit_bytes()) != (committed.id_bytes(), committed.logit_bytes()):
             return False
-        ranked = entries if self._processor is None else self._processor.candidates(entries)
-        if self._processor is not None:
-            self._processor.accept(token.token)
-        return choose(ranked, self.finished.params, self.finished.key, token.position) == token.token
+        candidates = self._sampler.candidates(entries)
+        self._sampler.accept(token.token)
+        return self._sampler.draw(candidates, token.position) == token.token

@@ -14,14 +14,13 @@ from engine.generation import Delta, Done, Failed, Generation, StepProof, TokenI
 from engine.scheduling.prefix import Kept
 from engine.sessions.recorder import Recorder
 from verifiable.errors import EngineError, StoreError
-from verifiable.sampling.logits import Entries, Floats, Ranked, TopK
-from verifiable.sampling.processors import Processor
-from verifiable.sampling.sampler import SamplingParams, choose
+from verifiable.sampling.logits import Floats
+from verifiable.sampling.sampler import choose
+from verifiable.sampling.turn import Chooser, TurnSampler
 from verifiable.session.delivery import TextStream
 from verifiable.session.records import Finish, Source
 
 Piece = Callable[[int], bytes]
-Chooser = Callable[[Ranked, SamplingParams, bytes, int], int]
 
 
 class Slot:
@@ -52,13 +51,12 @@ class Slot:
         self.draft: list[int] = []
         self.odds = Odds()
         self._k = k
-        self._topk, self._draft_topk = TopK(k), TopK(k)
         self._piece = piece
         self._eog = eog
         self._suppressed = suppressed
         self._counters = counters
         self._choose = choose_token
-        self._processor: Processor | None = None
+        self._sampler: TurnSampler
         self._guess: list[int] = []
 
     def start(self, generation: Generation, recorder: Recorder, cached: int) -> None:
@@ -77,12 +75,10 @@ class Slot:
         self._text_due = ""
         self._emitted: list[TokenInfo] = []
         self._drafted = self._accepted = 0
-        self._processor = None
-        if generation.params.processed or self._suppressed:
-            params, constraint = generation.params, generation.constraint
-            self._processor = Processor(params, self._k, self._eog, constraint, self._suppressed)
+        params, key, constraint = generation.params, generation.key, generation.constraint
+        self._sampler = TurnSampler(params, key, self._k, self._eog, constraint, self._suppressed, self._choose)
         if self.drafter is not None:
-            self.drafter.begin(self.ids, generation.namespace, self._draw)
+            self.drafter.begin(self.ids, generation.namespace, self._sampler.sample)
         recorder.begin(generation.turn_facts(cached))
 
     @property
@@ -116,12 +112,12 @@ class Slot:
         A step goes through its stages with every slot before the next stage, since what a stage computes with is then
         still in the processor's cache. They must follow each other in order.
         """
-        self._entries, self._ranked = self._record(rows[0])
+        self._entries = self._sampler.entries(rows[0])
+        self._candidates = self._sampler.candidates(self._entries)
 
     def draw(self, rows: list[Floats]) -> None:
         """Second stage: the token that the first row gives."""
-        generation = self._running
-        self._token = self._choose(self._ranked, generation.params, generation.key, len(self.ids))
+        self._token = self._sampler.draw(self._candidates, len(self.ids))
 
     def advance(self, rows: list[Floats]) -> None:
         """Third stage: take that token, and what follows from the drafted tokens' rows as far as they came true.
@@ -143,8 +139,7 @@ class Slot:
             right = index < len(draft) and token == draft[index]
             source = _source(index, len(draft), right)
             recorder.token(token, source, index == 0, self._entries)
-            if self._processor is not None:
-                self._processor.accept(token)
+            self._sampler.accept(token)
             right_ones += right
             ids.append(token)
             piece = self._piece(token)
@@ -179,24 +174,6 @@ class Slot:
         """End this turn with an error; no other slot is touched."""
         self._finish(Finish.ERROR, "", error)
 
-    def _record(self, row: Floats) -> tuple[Entries, Ranked]:
-        """The record of a row, and what the draw sees of it."""
-        if self._processor is None:
-            entries = self._topk(row)
-            return entries, entries
-        entries = self._processor.entries(row)
-        return entries, self._processor.candidates(entries)
-
-    def _draw(self, row: Floats, position: int) -> int:
-        """What this turn's sampler would draw from a draft model's row. Its history is the slot's, so that behind the
-        first of several drafts the penalties lag; a draft may be wrong.
-        """
-        generation = self._running
-        ranked: Ranked = self._draft_topk(row)
-        if self._processor is not None:
-            ranked = self._processor.candidates(self._processor.entries(row))
-        return choose(ranked, generation.params, generation.key, position)
-
     def _score(self, drafted: int, right: int, came: int) -> None:
         self._drafted += drafted
         self._accepted += right
@@ -213,7 +190,6 @@ class Slot:
         self._emit(text)
         cached, drafted, accepted = self._cached, self._drafted, self._accepted
         self.generation = None
-        self._processor = None
         self._counters.finished[finish] += 1
 
         def ended(receipt: bytes | None, failure: StoreError | None) -> None:
@@ -248,7 +224,7 @@ class Slot:
         wanted = self._running.request.top_logprobs
         if wanted is None:
             return TokenInfo(token, piece, source)
-        best = self._entries if self._processor is None else self._topk(row)  # log-probabilities are those of the model
+        best = self._sampler.best(row, self._entries)  # log-probabilities are those of the model
         highest = float(best.logits[0])
         total = highest + float(np.log(np.exp(row.astype(np.float64) - highest).sum()))
         top = tuple(

@@ -216,35 +216,36 @@ class FailsDecoding(Context):
 
 
 @pytest.mark.parametrize("stage", ["decode", "look", "draw", "advance", "hand_out"])
-def test_one_sequences_failure_ends_that_request_alone(stage: str, smollm2: Path, tmp_path: Path) -> None:
+def test_one_sequences_failure_ends_that_request_alone(
+    stage: str, smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots: list[Any] = []
+    faults = iter([PolicyError("the reader is gone")])
+
     class Broken(Engine):
         def _make_scheduler(self, model: Any, context: Any) -> Any:
             if stage == "decode":
                 context.__class__ = FailsDecoding
             scheduler = super()._make_scheduler(model, context)
-            slot: Any = scheduler._slots[1]
-            record, piece, choose = slot._record, slot._piece, slot._choose
-
-            def late() -> bool:
-                return len(slot.ids) > 60
-
-            if stage == "look":
-                slot._record = lambda row: record(np.full_like(row, np.nan) if late() else row)
-            if stage == "draw":
-                slot._choose = lambda *draw: choose(*draw) if not late() else [][0]
-            if stage == "advance":
-                slot._piece = lambda token: piece(token if not late() else -1)
-            if stage == "hand_out":
-                faults = iter([PolicyError("the reader is gone")])
-
-                def emit(text: str) -> None:
-                    for fault in faults if late() else ():
-                        raise fault
-                    Slot._emit(slot, text)
-
-                slot._emit = emit
+            slots.extend(scheduler._slots)
             return scheduler
 
+    real = getattr(Slot, stage, None)
+
+    def stumble(slot: Any, *given: Any) -> Any:
+        if slot is slots[1] and len(slot.ids) > 60:
+            if stage == "look":
+                given = ([np.full_like(row, np.nan) for row in given[0]],)
+            if stage == "draw":
+                return [][0]
+            if stage == "advance":
+                monkeypatch.setattr(slot, "_piece", lambda token: [][token])
+            for fault in faults if stage == "hand_out" else ():
+                raise fault
+        return real(slot, *given)  # type: ignore[misc]
+
+    if real is not None:
+        monkeypatch.setattr(Slot, stage, stumble)
     with Broken(smollm2, tmp_path, small()) as one:
         sinks = [QueueSink(), QueueSink()]
         started = [one.submit(parse_body(CHAT, body(max_tokens=40)), sink) for sink in sinks]

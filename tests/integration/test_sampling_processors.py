@@ -18,6 +18,7 @@ from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import CHAT, parse_body
 from verifiable.sampling.sampler import choose
+from verifiable.sampling.turn import TurnSampler
 from verifiable.session.evidence import Kind
 from verifiable.session.records import Finish, Source, Token, parse
 from verifier.auditing.session import audit
@@ -130,7 +131,7 @@ def check_answer(number: int, text: str, finish: Finish, tokens: list[Token], en
 
 @pytest.mark.parametrize("number", [2, 3, 5])
 def test_a_provider_that_skips_a_processor_is_caught(
-    number: int, smollm2: Path, tmp_path: Path, worker: Worker
+    number: int, smollm2: Path, tmp_path: Path, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records: list[Any] = []
 
@@ -140,16 +141,14 @@ def test_a_provider_that_skips_a_processor_is_caught(
         def _choose(self, ranked: Any, params: Any, key: bytes, position: int) -> int:
             return choose(records[-1] if records else ranked, params, key, position)
 
+    candidates = TurnSampler.candidates
+
+    def remember(sampler: TurnSampler, entries: Any) -> Any:
+        records.append(entries)
+        return candidates(sampler, entries)
+
+    monkeypatch.setattr(TurnSampler, "candidates", remember)
     with Forgets(smollm2, tmp_path, settings(1, "none")) as engine:
-        slot = engine.scheduler._slots[0]
-        record = slot._record
-
-        def remember(row: Any) -> Any:
-            entries, ranked = record(row)
-            records.append(entries)
-            return entries, ranked
-
-        slot._record = remember  # type: ignore[method-assign]
         sink = QueueSink()
         session = engine.submit(parse_body(CHAT, body(number)), sink).session
         collect(sink)

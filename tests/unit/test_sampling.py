@@ -21,6 +21,7 @@ from verifiable.sampling.sampler import (
     sampling_key,
     survivors,
 )
+from verifiable.sampling.turn import TurnSampler
 from verifiable.wire import encoding
 
 PARAMS = SamplingParams(1.0, 40, 1.0, 0.0, 10)
@@ -163,3 +164,20 @@ def test_parameters_have_one_encoding() -> None:
         SamplingParams.from_cbor({**PARAMS.to_cbor(), 9: 0})
     defaults = SamplingDefaults(0.5, 20, 0.9, 0.1)
     assert SamplingDefaults.from_cbor(defaults.to_cbor()) == defaults
+
+
+@pytest.mark.parametrize("changes", [{}, {"frequency_penalty": 2.0, "presence_penalty": 2.0}])
+def test_a_turns_sampler_goes_from_row_to_record_to_token(changes: dict[str, float]) -> None:
+    row = np.random.default_rng(3).normal(0.0, 1.0, 64).astype(np.float32)
+    params = replace(PARAMS, **changes)  # type: ignore[arg-type]
+    sampler = TurnSampler(params, KEY, 40)
+    for position in range(5):
+        record = sampler.entries(row)
+        candidates = sampler.candidates(record)
+        token = sampler.draw(candidates, position)
+        assert token == choose(candidates, params, KEY, position) == sampler.sample(row, position)
+        assert sampler.allowed(record).all()
+        assert sampler.best(row).ids.tolist() == sampler.best(row, record).ids.tolist()
+        assert (candidates is record) == (not changes)  # nothing is copied where nothing is changed
+        sampler.accept(token)
+        assert np.array_equal(sampler.candidates(record).logits, record.logits) == (not changes)

@@ -12,8 +12,9 @@ from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import Request
-from verifiable.sampling.logits import MAX_K, Floats, TopK
-from verifiable.sampling.sampler import SamplingDefaults, choose, sampling_key
+from verifiable.sampling.logits import MAX_K, Floats
+from verifiable.sampling.sampler import SamplingDefaults, sampling_key
+from verifiable.sampling.turn import TurnSampler
 from verifier.model.texts import DAY, Conversation
 
 
@@ -24,15 +25,16 @@ def converse(model: Model, settings: RuntimeSettings, requests: Sequence[Request
         request.params(SamplingDefaults(), MAX_K, settings.n_ctx, len(ids))
         for request, ids in zip(requests, prompts, strict=True)
     ]
-    keys = [sampling_key(request.nonce or b"", request.digest(), 0) for request in requests]
-    topk = [TopK(min(MAX_K, model.n_vocab)) for _ in requests]
+    samplers = [
+        TurnSampler(params, sampling_key(request.nonce or b"", request.digest(), 0), min(MAX_K, model.n_vocab))
+        for request, params in zip(requests, asked, strict=True)
+    ]
     answers: list[list[int]] = [[] for _ in requests]
     with Context(model, settings) as context:
         batch = Batch(context.n_batch)
 
         def draw(seq: int, row: Floats) -> None:
-            position = len(prompts[seq]) + len(answers[seq])
-            answers[seq].append(choose(topk[seq](row), asked[seq], keys[seq], position))
+            answers[seq].append(samplers[seq].sample(row, len(prompts[seq]) + len(answers[seq])))
 
         for seq, ids in enumerate(prompts):
             for start in range(0, len(ids), context.n_batch):

@@ -26,9 +26,9 @@ from verifiable.llama.probe.probe import probe
 from verifiable.llama.settings import RuntimeSettings, from_dict
 from verifiable.manifest.manifest import ModelIdentity
 from verifiable.request.request import parse_canonical
-from verifiable.sampling.logits import Entries, Floats, TopK
-from verifiable.sampling.processors import Processor
+from verifiable.sampling.logits import Entries, Floats
 from verifiable.sampling.sampler import SamplingParams
+from verifiable.sampling.turn import TurnSampler
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Value
 from verifiable.wire.ids import common_prefix, pack, unpack
@@ -109,7 +109,7 @@ class Session:
         context, model = self._context, self._loaded()
         if context is None:
             raise EngineError("no context was made yet", hint="This is a fault of the auditor.")
-        record = _Recorder(model, min(k, model.n_vocab), unpack(tokens), how)
+        record = _Scorer(model, min(k, model.n_vocab), unpack(tokens), how)
         ids, first = unpack(prompt), len(prompt) // 4 - 1
         ids += unpack(tokens)[:-1]
         most_rows = max(1, OUTPUT_BYTES // (4 * model.n_vocab))
@@ -180,31 +180,31 @@ class Session:
         return lambda done, total: self._send(["progress", stage, done, total])
 
 
-class _Recorder:
-    """From one row of logits after another to records, with the turn's processors where it has any."""
+class _Scorer:
+    """From one row of logits after another to the records of a turn whose tokens are known, and their masks where it
+    has processors. Nothing is drawn here.
+    """
 
     def __init__(self, model: Model, k: int, tokens: list[int], how: Value) -> None:
-        self._topk = TopK(k)
+        params, grammar = UNPROCESSED, None
+        if how is not None:
+            fields, constraint = encoding.array(how, 2, "processing")
+            params = SamplingParams.from_cbor(fields)
+            if params.constraint:
+                grammar = Grammar(model, to_gbnf(encoding.bytes_(constraint, "constraint")))
+        self._sampler = TurnSampler(params, b"", k, model.eog, grammar, model.suppressed)
         self._tokens = iter(tokens)
         self._masked = how is not None
-        self._processor: Processor | None = None
-        if how is not None:
-            params, constraint = encoding.array(how, 2, "processing")
-            used = SamplingParams.from_cbor(params)
-            grammar = Grammar(model, to_gbnf(encoding.bytes_(constraint, "constraint"))) if used.constraint else None
-            self._processor = Processor(used, k, model.eog, grammar, model.suppressed)
-        elif model.suppressed:
-            self._processor = Processor(UNPROCESSED, k, suppressed=model.suppressed)
 
     def __call__(self, row: Floats) -> tuple[Entries, bytes]:
-        if self._processor is None:
-            return self._topk(row), b""
         try:
-            entries = self._processor.entries(row)
+            entries = self._sampler.entries(row)
         except EngineError:  # the claimed tokens have left the grammar: the replay says where
-            entries = self._topk(row)
-        mask = self._processor.allowed(entries.ids).astype("u1").tobytes() if self._masked else b""
-        self._processor.accept(next(self._tokens))
+            entries = self._sampler.best(row)
+        mask = self._sampler.allowed(entries).astype("u1").tobytes() if self._masked else b""
+        token = next(self._tokens, None)
+        if token is not None:
+            self._sampler.accept(token)
         return entries, mask
 
 
