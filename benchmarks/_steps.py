@@ -98,7 +98,7 @@ def _answer(slot: int, max_tokens: int, fields: Mapping[str, Any]) -> tuple[Gene
     prompt = list(range(1, 9))
     params = request.params(SamplingDefaults(), K, 4096, len(prompt))
     key = sampling_key(b"", request.digest(), 0)
-    generation = Generation(request, prompt, params, b"", key, QueueSink())
+    generation = Generation(request=request, prompt=prompt, params=params, nonce=b"", key=key, sink=QueueSink())
     if not request.commitments:
         return generation, NoRecorder()
     session = bytes([slot]) * 16

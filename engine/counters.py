@@ -18,7 +18,7 @@ class Counters:
     """Each is written by the scheduler's thread alone. `python_seconds` is the time of steps outside llama.cpp, and
     `python_cpu` how much of it the scheduler's thread computed; the rest it waited for a processor or Python's lock.
 
-    `accepted_lengths[n]` counts the drafts of which n tokens came true, for each slot and step that had a draft.
+    `accepted_lengths[n]` counts the drafts of which n tokens were accepted, for each slot and step that had a draft.
     """
 
     steps: int = 0
@@ -48,7 +48,7 @@ class Counters:
         self.python_seconds += seconds - decode
         self.step_counts[bisect_left(STEP_BOUNDS, seconds)] += 1
 
-    def draft(self, drafted: int, right: int) -> None:
+    def draft(self, drafted: int, accepted: int) -> None:
         self.drafted += drafted
-        self.accepted += right
-        self.accepted_lengths[min(right, LENGTHS - 1)] += 1
+        self.accepted += accepted
+        self.accepted_lengths[min(accepted, LENGTHS - 1)] += 1

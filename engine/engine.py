@@ -160,14 +160,24 @@ class Engine:
             session, turn, opened = recorder.row.session.hex(), recorder.log.turns, recorder.row.opened
         prompt = self._prompt(request, opened)
         params = request.params(self.manifest.defaults, self.manifest.k, self.settings.runtime.n_ctx, len(prompt))
-        constraint = self._constraint(request)
         source = request.nonce_source()
         nonce = os.urandom(NONCE_BYTES) if source is records.NonceSource.PROVIDER else request.nonce or b""
         key = sampling_key(nonce, request.digest(), turn or 0)
         namespace = f"key {principal}" if principal else None
         if namespace is None and request.session is not None:
             namespace = f"session {session}"
-        generation = Generation(request, prompt, params, nonce, key, sink, session, turn, namespace, constraint)
+        generation = Generation(
+            request=request,
+            prompt=prompt,
+            params=params,
+            nonce=nonce,
+            key=key,
+            sink=sink,
+            session=session,
+            turn=turn,
+            namespace=namespace,
+            constraint=self._constraint(request),
+        )
         if session is not None and turn is not None and self.settings.self_audit:
             finished = Finished(bytes.fromhex(session), turn, tuple(prompt), params, key, request.constraint)
             generation.durable = self._durable(finished)

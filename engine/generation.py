@@ -108,7 +108,7 @@ class QueueSink:
                 return
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Generation:
     """A request that was admitted: the facts that the sampler needs, and a flag that any thread may set to cancel it.
 

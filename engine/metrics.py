@@ -58,7 +58,7 @@ class EngineCollector:
             ("cached_tokens", "Prompt tokens that were reused from a slot's memory.", counters.cached_tokens),
             ("completion_tokens", "Generated tokens.", counters.tokens),
             ("drafted_tokens", "Drafted tokens that were verified.", counters.drafted),
-            ("accepted_tokens", "Drafted tokens that came true.", counters.accepted),
+            ("accepted_tokens", "Drafted tokens that were accepted.", counters.accepted),
             ("steps", "Decode steps.", counters.steps),
             ("rows", "Rows of decode steps.", counters.rows),
             ("isolated_batches", "Batches that failed and were tried sequence by sequence.", counters.isolated),
@@ -73,7 +73,7 @@ class EngineCollector:
             yield CounterMetricFamily(_PREFIX + name, what, value)
         yield _histogram(
             "accepted_draft_length",
-            "Tokens of a draft that came true, for each draft.",
+            "Tokens of a draft that were accepted, for each draft.",
             [str(length) for length in range(len(counters.accepted_lengths) - 1)],
             counters.accepted_lengths,
             counters.accepted,
@@ -89,9 +89,9 @@ class EngineCollector:
 
 def registry(engine: Engine) -> CollectorRegistry:
     """A registry that holds this engine's metrics."""
-    found = CollectorRegistry()
-    found.register(EngineCollector(engine))
-    return found
+    collectors = CollectorRegistry()
+    collectors.register(EngineCollector(engine))
+    return collectors
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

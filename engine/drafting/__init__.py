@@ -1,4 +1,4 @@
-"""Drafters guess the next tokens cheaply; the scheduler verifies the guess in one batch and keeps what was right."""
+"""Drafters guess the next tokens cheaply; the scheduler verifies the guess in one batch and keeps what is accepted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from verifiable.sampling.logits import Floats
 
-Draw = Callable[[Floats, int], int]
+Sample = Callable[[Floats, int], int]
 """The token that a row of logits gives at a position: the target's own sampler, noise included ("coupled" drafting)."""
 
 
@@ -18,7 +18,7 @@ class Drafter(Protocol):
     free: bool
     """Whether a draft costs next to nothing to make, so that guesses can be scored without being verified."""
 
-    def begin(self, ids: Sequence[int], namespace: str | None, draw: Draw) -> None:
+    def begin(self, ids: Sequence[int], namespace: str | None, sample: Sample) -> None:
         """A new sequence starts with these ids (the prompt). What is learnt from it may be kept for the same
         namespace, and for no other; for None, nothing is kept.
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from engine.drafting import Draw
+from engine.drafting import Sample
 
 MAX_MAPS = 64
 MAX_ENTRIES = 1 << 16
@@ -25,11 +25,11 @@ class Maps:
         """The map of a namespace; for None, a new one that nobody else sees."""
         if namespace is None:
             return {}
-        found = self._maps.setdefault(namespace, {})
+        table = self._maps.setdefault(namespace, {})
         self._maps.move_to_end(namespace)
         while len(self._maps) > MAX_MAPS:
             self._maps.popitem(last=False)
-        return found
+        return table
 
 
 class MapDrafter:
@@ -44,7 +44,7 @@ class MapDrafter:
         self._map: dict[int, int] = {}
         self._last: list[int] = []
 
-    def begin(self, ids: Sequence[int], namespace: str | None, draw: Draw) -> None:
+    def begin(self, ids: Sequence[int], namespace: str | None, sample: Sample) -> None:
         self._map = self._maps.of(namespace)
         self._last = []
         self.extend(ids)
@@ -60,14 +60,14 @@ class MapDrafter:
             self._last.append(token)
 
     def draft(self, limit: int) -> list[int]:
-        window, found = list(self._last), list[int]()
-        while len(found) < limit and len(window) == self._size:
+        window, drafted = list(self._last), list[int]()
+        while len(drafted) < limit and len(window) == self._size:
             token = self._map.get(hash(tuple(window)))
             if token is None:
                 break
-            found.append(token)
+            drafted.append(token)
             window = [*window[1:], token]
-        return found
+        return drafted
 
     def close(self) -> None:
         """Nothing is held outside Python."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 
-from engine.drafting import Draw
+from engine.drafting import Sample
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
@@ -72,11 +72,11 @@ class ModelDrafter:
         self._seq = seq
         self._ids: list[int] = []
         self._held: list[int] = []
-        self._draw: Draw = lambda row, position: int(row.argmax())
+        self._sample: Sample = lambda row, position: int(row.argmax())
 
-    def begin(self, ids: Sequence[int], namespace: str | None, draw: Draw) -> None:
+    def begin(self, ids: Sequence[int], namespace: str | None, sample: Sample) -> None:
         self._ids = list(ids)
-        self._draw = draw
+        self._sample = sample
 
     def extend(self, ids: Sequence[int]) -> None:
         self._ids.extend(ids)
@@ -97,8 +97,8 @@ class ModelDrafter:
         context.remove(self._seq, common)
         self._held = self._held[:common]
         fresh = self._ids[common:]
-        found: list[int] = []
-        while len(found) < limit:
+        drafted: list[int] = []
+        while len(drafted) < limit:
             row = -1
             for start in range(0, len(fresh), batch.capacity):
                 batch.clear()
@@ -107,10 +107,10 @@ class ModelDrafter:
                     row = batch.add(self._seq, at, token, start + batch.capacity >= len(fresh))
                     self._held.append(token)
                 logits = context.decode(batch)
-            token = self._draw(logits[row], len(self._held))
-            found.append(token)
+            token = self._sample(logits[row], len(self._held))
+            drafted.append(token)
             fresh = [token]
-        return found
+        return drafted
 
     def close(self) -> None:
         """The shared model is closed by who made it."""

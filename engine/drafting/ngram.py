@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.drafting import Draw
+from engine.drafting import Sample
 
 
 class NgramDrafter:
@@ -22,7 +22,7 @@ class NgramDrafter:
         self._ids: list[int] = []
         self._places: dict[tuple[int, ...], int] = {}
 
-    def begin(self, ids: Sequence[int], namespace: str | None, draw: Draw) -> None:
+    def begin(self, ids: Sequence[int], namespace: str | None, sample: Sample) -> None:
         self._ids = []
         self._places = {}
         self.extend(ids)

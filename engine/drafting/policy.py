@@ -1,13 +1,13 @@
-"""How many tokens to draft: decided by what a row costs and how often drafts come true, both measured while serving.
+"""How many tokens to draft: decided by what a row costs and how often drafts are accepted, both measured while serving.
 
 A step of `width` answers gives `width` tokens for the price T(width). With d drafts each it gives width + E tokens for
-T(width + drafted rows), E being the drafts expected to come true. Whichever has the most tokens a second is taken;
+T(width + drafted rows), E being the drafts expected to be accepted. Whichever has the most tokens a second is taken;
 drafts have to win by a margin, so that noise does not turn them on.
 
-- T is learnt from the steps themselves, by their number of rows. Now and then, and only where drafts come true often
-  enough to be worth the question, a step is spent on asking.
-- How often drafts come true is counted for each slot. A drafter that costs nothing is scored on every step whether or
-  not its draft is verified: a draft that was not sent is compared with what came.
+- T is learnt from the steps themselves, by their number of rows. Now and then, and only where drafts are accepted
+  often enough to be worth the question, a step is spent on asking.
+- How often drafts are accepted is counted for each sequence. A drafter that costs nothing is scored on every step
+  whether or not its draft is verified: a draft that was not sent is compared with what came.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ EXPLORE_EVERY = 256
 """Steps between two that are spent on learning what more rows cost."""
 _FORGET = 0.1
 _PRIOR = 0.3
-"""Chance of a drafted token to come true before any was scored."""
+"""Chance of a drafted token to be accepted before any was scored."""
 _WORTH_ASKING = 0.35
-"""Share of drafts that has to come true before a step is spent on learning the cost of rows."""
+"""Share of drafts that has to be accepted before a step is spent on learning the cost of rows."""
 
 
 class Odds:
-    """How often one slot's drafted tokens come true, a moving average over drafted tokens."""
+    """How often one sequence's drafted tokens are accepted, a moving average over drafted tokens."""
 
     __slots__ = ("share",)
 
     def __init__(self) -> None:
         self.share = _PRIOR
 
-    def score(self, drafted: int, right: int) -> None:
-        """Of `drafted` tokens the first `right` were right; what stands after a wrong one says nothing."""
-        for index in range(min(right + 1, drafted)):
-            self.share += 0.08 * ((index < right) - self.share)
+    def score(self, drafted: int, accepted: int) -> None:
+        """Of `drafted` tokens the first `accepted` were; what stands after a rejected one says nothing."""
+        for index in range(min(accepted + 1, drafted)):
+            self.share += 0.08 * ((index < accepted) - self.share)
 
     def expected(self, count: int) -> float:
-        """Tokens of a draft of `count` that come true: p + p² + … + p^count."""
+        """Tokens of a draft of `count` that are accepted: p + p² + … + p^count."""
         share = min(self.share, 0.98)
         return share * (1.0 - share**count) / (1.0 - share)
 

@@ -46,7 +46,7 @@ class Finished:
 
 
 class SelfAudit:
-    """Implements the scheduler's `IdleWork`. `add` may be called from any thread, the rest from the scheduler's."""
+    """Implements `IdleWork`. `add` may be called from any thread, the rest from the scheduler's."""
 
     def __init__(self, share: float, model: Model, store: Store, k: int, draw: random.Random | None = None) -> None:
         self.checked_tokens = 0
@@ -70,7 +70,7 @@ class SelfAudit:
     def pending(self) -> bool:
         return bool(self._waiting) or self._current is not None
 
-    def interrupt(self) -> None:
+    def preempt(self) -> None:
         if self._current is not None:
             self._waiting.appendleft(self._current.finished)
             self._current = None

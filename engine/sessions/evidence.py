@@ -77,9 +77,9 @@ class EvidenceReader:
                 shown |= {token.seq: under.data(token.seq) for token in wanted}
             parts.append(TurnEvidence(turn, requests[turn], turn_secret(row.secret, turn), packed))
         if kind is Kind.RECORDS:
-            found = {leaf.position for seq, leaf in under.leaves.items() if isinstance(leaf, Token) and seq in shown}
-            absent = sorted(set(positions or ()) - found)
-            if absent or not found:
+            there = {leaf.position for seq, leaf in under.leaves.items() if isinstance(leaf, Token) and seq in shown}
+            absent = sorted(set(positions or ()) - there)
+            if absent or not there:
                 raise PolicyError(
                     "no such position among the chosen turns' tokens",
                     found=absent[0] if absent else "none asked for",
@@ -145,8 +145,8 @@ class _Under:
 
     def tokens(self, turn: int, end: End) -> list[Token] | None:
         """The turn's records in order, or None where one of them was dropped."""
-        found = [leaf for leaf in self.leaves.values() if isinstance(leaf, Token) and leaf.turn == turn]
-        return found if len(found) == end.completion_count else None
+        tokens = [leaf for leaf in self.leaves.values() if isinstance(leaf, Token) and leaf.turn == turn]
+        return tokens if len(tokens) == end.completion_count else None
 
 
 def pack(tokens: Sequence[Token], vocabulary: int) -> PackedTokens:

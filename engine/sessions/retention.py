@@ -60,7 +60,7 @@ def _drop(store: Store, row: SessionRow, vocabulary: int, now: int, keep: str) -
 def _packed(leaves: Mapping[int, Leaf], tokens: list[Token], vocabulary: int) -> dict[int, bytes]:
     turns = [leaf.turn for leaf in leaves.values() if isinstance(leaf, End)]
     of = {turn: [token for token in tokens if token.turn == turn] for turn in turns}
-    return {turn: encoding.encode(pack(found, vocabulary).to_cbor()) for turn, found in of.items()}
+    return {turn: encoding.encode(pack(of[turn], vocabulary).to_cbor()) for turn in turns}
 
 
 def milliseconds() -> int:

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from engine.scheduling.scheduler import QueueFullError, StoppingError
+from engine.scheduling.admission import QueueFullError, StoppingError
 from engine.sessions.sessions import BusySessionError, UnknownSessionError
 from engine.store import ErasedError
 from engine.web.access import UnauthorisedError

@@ -18,8 +18,9 @@ import pytest
 
 from engine.engine import Engine, EngineSettings
 from engine.generation import Delta, QueueSink, collect
-from engine.scheduling.scheduler import QueueFullError, SchedulerSettings, StoppingError
-from engine.scheduling.slot import Slot
+from engine.scheduling.admission import QueueFullError, StoppingError
+from engine.scheduling.scheduler import SchedulerSettings
+from engine.scheduling.sequence import Sequence
 from fixtures.quantise import variant
 from tests.integration.serving import evidence_of, http, idle, opened, receipt_of, tokens_of
 from verifiable.checking.verdict import Status
@@ -230,22 +231,22 @@ def test_one_sequences_failure_ends_that_request_alone(
             slots.extend(scheduler._slots)
             return scheduler
 
-    real = getattr(Slot, stage, None)
+    real = getattr(Sequence, stage, None)
 
-    def stumble(slot: Any, *given: Any) -> Any:
-        if slot is slots[1] and len(slot.ids) > 60:
+    def stumble(sequence: Any, *given: Any) -> Any:
+        if sequence is slots[1].sequence and len(sequence.ids) > 60:
             if stage == "look":
-                given = ([np.full_like(row, np.nan) for row in given[0]],)
+                given = (np.full_like(given[0], np.nan),)
             if stage == "draw":
                 return [][0]
             if stage == "advance":
-                monkeypatch.setattr(slot, "_piece", lambda token: [][token])
+                sequence._piece = lambda token: [][token]
             for fault in faults if stage == "hand_out" else ():
                 raise fault
-        return real(slot, *given)  # type: ignore[misc]
+        return real(sequence, *given)  # type: ignore[misc]
 
     if real is not None:
-        monkeypatch.setattr(Slot, stage, stumble)
+        monkeypatch.setattr(Sequence, stage, stumble)
     with Broken(smollm2, tmp_path, small()) as one:
         sinks = [QueueSink(), QueueSink()]
         started = [one.submit(parse_body(CHAT, body(max_tokens=40)), sink) for sink in sinks]

@@ -13,7 +13,7 @@ Format and arithmetic: spec/sampling-processors.md. In short:
 - A grammar masks. The record's ids are then the best of the smallest window (k, 1024, everything) in which the grammar
   allows at least one token, those that it allows first. So a step costs k checks, hardly ever the whole vocabulary.
 
-Nothing here goes back: a token is accepted only once it was emitted, and a draft that did not come true never was.
+Nothing here goes back: a token is accepted only once it was emitted, and a draft that was rejected never is.
 """
 
 from __future__ import annotations

@@ -1,0 +1,248 @@
+"""A sequence: one turn in progress, from its prompt to its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.counters import Counters
+from engine.drafting import Drafter
+from engine.drafting.policy import Odds
+from engine.generation import MAX_BACKLOG, Delta, Done, Failed, Generation, StepProof, TokenInfo
+from engine.sessions.recorder import Recorder
+from verifiable.errors import EngineError, StoreError
+from verifiable.llama.model import Model
+from verifiable.sampling.logits import Entries, Floats, Ranked
+from verifiable.sampling.turn import TurnSampler
+from verifiable.session.delivery import TextStream
+from verifiable.session.records import Finish, Source
+
+
+class Draft(NamedTuple):
+    """A drafter's guess. The first `verified` of `ids` go into the step; what is not verified costs nothing to make,
+    and is only compared with what comes.
+    """
+
+    ids: list[int]
+    verified: int
+
+
+class Record(NamedTuple):
+    """A row's record, and what the draw sees of it."""
+
+    entries: Entries
+    candidates: Ranked
+
+
+class Emitted(NamedTuple):
+    """What a step brought: new text, the tokens, and why the turn is over, if it is."""
+
+    text: str = ""
+    tokens: tuple[TokenInfo, ...] = ()
+    finish: Finish | None = None
+
+
+NOTHING = Emitted()
+
+
+class Sequence:
+    """Runs one generation. Used by the scheduler's thread only.
+
+    `ids` is the whole sequence so far and `evaluated` how many of them the model's memory holds: while it is short of
+    `len(ids)` by more than one, the prompt is still being read.
+
+    A step goes through the stages `look`, `draw`, `advance` and `hand_out`; each takes what the one before returned.
+
+    Args:
+        cached: tokens of the prompt that the memory holds already.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        recorder: Recorder,
+        sampler: TurnSampler,
+        model: Model,
+        drafter: Drafter | None,
+        counters: Counters,
+        cached: int,
+    ) -> None:
+        self.generation = generation
+        self.drafter = drafter
+        self.ids = list(generation.prompt)
+        self.evaluated = cached
+        self.ended = False
+        self.odds = Odds()
+        self._recorder = recorder
+        self._sampler = sampler
+        self._piece, self._ends = model.piece, model.eog
+        self._counters = counters
+        self._cached = cached
+        self._drafted = self._accepted = 0
+        self._text = TextStream(generation.request.stops)
+
+    def begin(self) -> None:
+        """Commit to what was asked, before anything is computed."""
+        if self.drafter is not None:
+            self.drafter.begin(self.ids, self.generation.namespace, self._sampler.sample)
+        self._recorder.begin(self.generation.turn_facts(self._cached))
+
+    @property
+    def prefilling(self) -> bool:
+        return self.evaluated < len(self.ids) - 1
+
+    @property
+    def completion(self) -> int:
+        return len(self.ids) - len(self.generation.prompt)
+
+    def unwanted(self) -> bool:
+        """Whether it was cancelled. One whose reader is too far behind is."""
+        generation = self.generation
+        if generation.sink.backlog() > MAX_BACKLOG and not generation.cancelled.is_set():
+            self._counters.slow_readers += 1
+            generation.cancel()
+        return generation.cancelled.is_set()
+
+    def draft(self, limit: int) -> Draft:
+        """Draft at most `limit` ids to be verified, never more than the budget can use."""
+        if self.drafter is None:
+            return Draft([], 0)
+        limit = max(min(limit, self.generation.params.max_tokens - self.completion - 1), 0)
+        ids = self.drafter.draft(max(limit, 1) if self.drafter.free else limit)
+        return Draft(ids, min(limit, len(ids)))
+
+    def look(self, row: Floats) -> Record:
+        """First stage: the record of the last token's row."""
+        entries = self._sampler.entries(row)
+        return Record(entries, self._sampler.candidates(entries))
+
+    def draw(self, record: Record) -> int:
+        """Second stage: the token that follows."""
+        return self._sampler.draw(record.candidates, len(self.ids))
+
+    def advance(self, rows: list[Floats], draft: Draft, record: Record, token: int) -> Emitted:
+        """Third stage: take that token, and what follows from the rows of drafted tokens as far as they are accepted.
+
+        `rows` begins with the one of `record`. Afterwards the memory holds `evaluated` ids of this sequence that
+        count; rows past that were drafts that were not accepted.
+        """
+        drafted = draft.ids[: draft.verified]
+        if drafted:
+            self._recorder.drafted(len(drafted))
+        first, accepted, text = len(self.ids), 0, ""
+        tokens: list[TokenInfo] = []
+        finish: Finish | None = None
+        for index, row in enumerate(rows):
+            if index:
+                record = self.look(row)
+                token = self.draw(record)
+            accepts = index < len(drafted) and token == drafted[index]
+            source = _source(index, len(drafted), accepts)
+            self._recorder.token(token, source, index == 0, record.entries)
+            self._sampler.accept(token)
+            self.ids.append(token)
+            self._counters.tokens += 1
+            accepted += accepts
+            piece = self._piece(token)
+            text += self._text.feed(piece)
+            tokens.append(self._info(token, piece, source, row, record.entries))
+            finish = self._finish(token)
+            if finish is not None or not accepts:
+                break
+        self._score(draft, accepted, self.ids[first])
+        self.evaluated = len(self.ids) - 1
+        if self.drafter is not None:
+            self.drafter.extend(self.ids[first:])
+        return Emitted(text, tuple(tokens), finish)
+
+    def hand_out(self, emitted: Emitted) -> None:
+        """Last stage: what the step brought goes to the store, when it is time, and to the reader."""
+        if emitted.finish is not None:
+            self._end(emitted.finish, emitted)
+            return
+        self._recorder.step()
+        self._deliver(emitted.text, emitted.tokens)
+
+    def cancel(self) -> None:
+        """End the turn as cancelled, signed and durable like any other."""
+        self._end(Finish.CANCELLED, NOTHING)
+
+    def fail(self, error: EngineError | StoreError, emitted: Emitted = NOTHING) -> None:
+        """End this turn with an error; no other is touched. `emitted` was not handed out yet."""
+        self._end(Finish.ERROR, emitted, error)
+
+    def _finish(self, token: int) -> Finish | None:
+        if token in self._ends or self._text.stopped:
+            return Finish.STOP
+        return Finish.LENGTH if self.completion >= self.generation.params.max_tokens else None
+
+    def _score(self, draft: Draft, accepted: int, came: int) -> None:
+        self._drafted += draft.verified
+        self._accepted += accepted
+        if draft.verified:
+            self.odds.score(draft.verified, accepted)
+            self._counters.draft(draft.verified, accepted)
+        elif draft.ids:
+            self.odds.score(1, int(draft.ids[0] == came))
+
+    def _end(self, finish: Finish, emitted: Emitted, error: EngineError | StoreError | None = None) -> None:
+        text = emitted.text if self._text.stopped else emitted.text + self._text.finish()
+        self._deliver(text, emitted.tokens)
+        self.ended = True
+        self._counters.finished[finish] += 1
+        generation = self.generation
+        done = Done(
+            finish=finish,
+            prompt_count=len(generation.prompt),
+            completion_count=self.completion,
+            cached=self._cached,
+            drafted=self._drafted,
+            accepted=self._accepted,
+        )
+
+        def durable(receipt: bytes | None, failure: StoreError | None) -> None:
+            fault = error or failure
+            if fault is not None:
+                generation.sink.put(Failed(fault))
+                return
+            generation.sink.put(replace(done, receipt=receipt))
+            if receipt is not None and generation.durable is not None:
+                generation.durable()
+
+        self._recorder.end(finish, self._text.digest(), durable)
+
+    def _deliver(self, text: str, tokens: tuple[TokenInfo, ...]) -> None:
+        if not text and not tokens:
+            return
+        sink, delta = self.generation.sink, Delta(text, tokens)
+        if not self._recorder.proves:
+            sink.put(delta)
+            return
+
+        def proved(proof: StepProof) -> None:
+            sink.put(replace(delta, proof=proof))
+
+        self._recorder.prove(proved)
+
+    def _info(self, token: int, piece: bytes, source: Source, row: Floats, entries: Entries) -> TokenInfo:
+        wanted = self.generation.request.top_logprobs
+        if wanted is None:
+            return TokenInfo(token, piece, source)
+        best = self._sampler.best(row, entries)  # log-probabilities are those of the model
+        highest = float(best.logits[0])
+        total = highest + float(np.log(np.exp(row.astype(np.float64) - highest).sum()))
+        top = tuple(
+            (int(other), self._piece(int(other)), float(logit) - total)
+            for other, logit in zip(best.ids[:wanted], best.logits[:wanted], strict=True)
+        )
+        return TokenInfo(token, piece, source, float(row[token]) - total, top)
+
+
+def _source(index: int, drafted: int, accepted: bool) -> Source:
+    if drafted == 0:
+        return Source.PLAIN
+    if accepted:
+        return Source.DRAFT_ACCEPTED
+    return Source.BONUS if index == drafted else Source.DRAFT_CORRECTED
