@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,11 +22,12 @@ from verifiable.request.request import CHAT, COMPLETION, parse_body, parse_canon
 from verifiable.sampling.logits import TopK
 from verifiable.sampling.sampler import acceptable, choose, sampling_key
 from verifiable.session import records
-from verifiable.session.challenge import chance, draw_sessions, draw_turns
+from verifiable.session.challenge import draw_sessions, draw_turns
 from verifiable.session.delivery import TextStream, deliver
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.tlog.merkle import leaf_hash
 from verifier.auditing.session import audit
+from verifier.campaign.plan import caught
 from verifier.offline.rebuild import Bound, check_same_history
 from verifier.offline.replay import departures, explain_temperature
 
@@ -168,9 +170,10 @@ def test_a_larger_draw_contains_a_smaller(sessions: set[bytes], count: int, seed
     assert set(draw_turns(seed, b"s" * 16, 20, max(count - 2, 0))) <= set(turns)
 
 
-def test_chances_are_those_of_the_binomial() -> None:
-    assert chance(20, 0.1) == 1.0 - 0.9**20
-    assert chance(0, 0.1) == 0.0
+def test_chances_in_a_long_list_are_those_of_the_binomial() -> None:
+    assert caught(10**9, 20, 0.1) == pytest.approx(1.0 - 0.9**20, rel=1e-6)
+    assert caught(100, 20, 0.1) > 1.0 - 0.9**20
+    assert caught(100, 0, 0.1) == 0.0
 
 
 @given(st.integers(1, 4), st.integers(0, 3))

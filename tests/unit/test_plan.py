@@ -16,7 +16,7 @@ import pytest
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.session.challenge import draw_sessions
 from verifier.campaign.beacon import DEFAULT, QUICKNET, FileBeacon, Round
-from verifier.campaign.plan import Clocked, caught, parse_time, plan, sessions_for
+from verifier.campaign.plan import Clocked, caught, parse_time, plan
 
 QUICK: dict[str, Any] = {
     "round": 1000,
@@ -60,10 +60,12 @@ def test_nobody_cheats_in_less_than_one_session():
     assert caught(0, 5, 0.01) == 0.0
 
 
-def test_how_many_sessions_a_wanted_chance_takes():
-    for population, share, wanted in itertools.product((20, 1000), (0.05, 0.2), (0.5, 0.95)):
-        count = sessions_for(population, share, wanted)
-        assert caught(population, count, share) >= wanted > caught(population, count - 1, share)
+def test_each_further_session_raises_the_chance_until_it_is_certain():
+    for population, share in itertools.product((20, 1000), (0.05, 0.2)):
+        chances = [caught(population, drawn, share) for drawn in range(population + 1)]
+        certain = population - round(population * share) + 1
+        assert all(one < other for one, other in itertools.pairwise(chances[: certain + 1]) if other < 1.0 - 1e-12)
+        assert (chances[0], set(chances[certain:])) == (0.0, {1.0})
 
 
 def test_a_rate_is_a_share_of_all_and_at_least_one():

@@ -17,7 +17,8 @@ from verifiable.wire import encoding
 from verifiable.wire.cose import sign1
 from verifiable.wire.keys import PrivateKey
 from verifiable.wire.sealed import seal, unseal
-from verifier.campaign.outcome import Draw, Outcome
+from verifier.campaign.outcome import Challenge, Outcome
+from verifier.campaign.plan import plan
 from verifier.report.signed import MAX_BYTES, TYPE, sign_report, signing_key, verify_report
 
 KEY = PrivateKey.generate("auditor", b"a" * 32)
@@ -29,7 +30,8 @@ def outcome(*statuses: Status) -> Outcome:
         Verdict(status, "what was found \x1b[31m", None if status is Status.EXACT else "logits-differ", f"{at:032x}")
         for at, status in enumerate(statuses)
     )
-    return Outcome("http://provider", verdicts, Draw(b"s" * 32, 9, len(verdicts)), command="verifiable audit …")
+    challenge = Challenge(b"s" * 32, plan(9, len(verdicts)), len(verdicts))
+    return Outcome("http://provider", verdicts, challenge, command="verifiable audit …")
 
 
 def file(*statuses: Status) -> bytes:

@@ -404,3 +404,30 @@ def test_the_report_shows_path_distribution_and_what_cannot_be_told(calibration)
         assert "Can&#x27;t be told" in page or "Can't be told" in page
     exact = render(Outcome("file", ()))
     assert "Comparison within rounding" not in exact
+
+
+def test_a_decision_over_the_provider_takes_the_place_of_the_one_about_a_session(calibration):
+    weak = replace(calibration, power={"coarse": {length: [1.0] * 24 for length in calibration.power["coarse"]}})
+    alone = several(8, rounded("provider"), weak)
+    assert {verdict.status for verdict in alone} == {Status.STATISTICAL}  # so each has notes of its own
+    short = check(talk(90, rounded("provider"), tokens=9), weak)
+    assert (short.status, short.tokens_checked) == (Status.STATISTICAL, 8)
+    verdicts, decision = decide_sessions(weak, [*alone, short])
+    assert decision is not None
+    assert decision.length == 16
+    for verdict in verdicts[:-1]:
+        assert len(set(verdict.not_shown)) == len(verdict.not_shown)
+        assert sum("window of" in note for note in verdict.not_shown) == 1
+    # Nothing stays of what was said about the short one alone.
+    assert (verdicts[-1].status, verdicts[-1].tokens_checked) == (Status.INCONCLUSIVE, 0)
+    assert not any("window of" in note for note in verdicts[-1].not_shown)
+
+
+def test_a_proof_of_fraud_outlives_the_decision_over_the_provider(calibration):
+    honest = several(8, rounded("provider"), calibration)
+    proven = replace(honest[3], status=Status.FAILED, code="two-histories", summary="signed twice")
+    verdicts, decision = decide_sessions(calibration, [*honest[:3], proven, *honest[4:]])
+    assert decision is not None
+    assert len(decision.used) == 8
+    assert (verdicts[3].status, verdicts[3].code) == (Status.FAILED, "two-histories")
+    assert {verdict.status for verdict in verdicts if verdict is not verdicts[3]} == {Status.STATISTICAL}

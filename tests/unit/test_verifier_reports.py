@@ -15,14 +15,15 @@ import pytest
 
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TRUST, Recording, ask, identity, made_up, manifest
-from verifiable.checking.verdict import INCONCLUSIVE_CODES, Status, Verdict
+from verifiable.checking.verdict import INCONCLUSIVE_CODES, Note, Status, Verdict
 from verifiable.errors import EngineError, MalformedError
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.manifest import ModelFile
 from verifiable.sampling.logits import Entries
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
-from verifier.campaign.outcome import Draw, Outcome
+from verifier.campaign.outcome import Challenge, Outcome, merge
+from verifier.campaign.plan import plan
 from verifier.model import pipe
 from verifier.model.memory import check_memory, context_bytes
 from verifier.offline.fault import Fault
@@ -84,9 +85,10 @@ def shifted(step: float, start: int = 0) -> Any:
 
 
 def outcome(*verdicts: Verdict, population: int | None = None, **fields: Any) -> Outcome:
-    draw = None if population is None else Draw(b"\xab" * 32, population, len(verdicts))
+    count = len(verdicts)
+    challenge = None if population is None else Challenge(b"\xab" * 32, plan(population, count), count)
     facts = {"command": "verifiable audit X", "model_file": "m.gguf", "started": 1_800_000_000_000, **fields}
-    return Outcome("https://provider.example", verdicts, draw, **facts)
+    return Outcome("https://provider.example", verdicts, challenge, **facts)
 
 
 EXACT = outcome(verdict(), verdict(session=8), population=50)
@@ -127,7 +129,7 @@ def test_terminal_json_and_html_say_the_same(name: str) -> None:
         for text in (found.worst.code, meaning(found.worst.code).means):
             assert text in lines
             assert text in page.text
-    if found.draw is not None:
+    if found.challenge is not None:
         assert facts["challenge"]["seed"] == "ab" * 32
         assert "ab" * 32 in page.text
     assert "\x1b" not in lines
@@ -218,6 +220,19 @@ def test_many_sessions_are_summed_up() -> None:
     limits = many.limits()
     assert any("5 of 5 sessions" in limit and "shopped" in limit for limit in limits)
     assert len(limits) == len(set(limits))
+
+
+def test_notes_of_many_sessions_stand_in_their_order_whatever_their_words() -> None:
+    """Each once, counted by session; of which turns it is said is left out, and a sentence may begin like a name."""
+    first = (Note("not opened", "Turns 0, 2"), Note("Turning back: not shown"))
+    second = (Note("not opened", "Turn 1"), Note("z"), Note("a"))
+    assert merge([first, second]) == [
+        "Not opened (2 of 2 sessions)",
+        "Turning back: not shown (1 of 2 sessions)",
+        "Z (1 of 2 sessions)",
+        "A (1 of 2 sessions)",
+    ]
+    assert merge([first]) == ["Turns 0, 2: not opened", "Turning back: not shown"]
 
 
 def test_every_code_has_a_meaning() -> None:

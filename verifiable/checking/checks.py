@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest, verify_manifest
@@ -41,6 +41,10 @@ class SignedHead:
     head: Head
     manifest_envelope: bytes
     head_envelope: bytes
+
+    def other(self, head: bytes) -> SignedHead:
+        """Another head, signed under the same manifest. Raises as `check_head`."""
+        return replace(self, head=verify_head(head, self.manifest.session_keys), head_envelope=head)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,3 @@ def place_window(lot: int, tokens: int, length: int) -> int:
     be known beforehand how long the window will be.
     """
     return lot * (max(tokens - length, 0) + 1) >> LOT_BITS
-
-
-def chance(drawn: int, share: float) -> float:
-    """The probability that at least one of `drawn` sessions is one of those in which a provider cheats.
-
-    `share` is the share of sessions with cheating. A draw without replacement from a short list meets one sooner, so
-    this does not overstate.
-    """
-    return float(1.0 - (1.0 - share) ** drawn)

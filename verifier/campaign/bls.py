@@ -23,7 +23,7 @@ _DST_G2 = b"BLS_SIG_BLS12381G2_XMD:SHA-256_SSWU_RO_NUL_"
 _G1_BYTES = 48
 
 
-def verify_round(found: Round, chain: Chain) -> None:
+def verify_round(given: Round, chain: Chain) -> None:
     """Raise VerificationError (`bad-signature`) unless the round is the network's.
 
     Raises:
@@ -33,22 +33,22 @@ def verify_round(found: Round, chain: Chain) -> None:
     pairing = partial(curve.pairing, final_exponentiate=False)
     pubkey_to_G1, signature_to_G2 = points_of.pubkey_to_G1, points_of.signature_to_G2
 
-    number = found.number.to_bytes(8, "big")
+    number = given.number.to_bytes(8, "big")
     key = bytes.fromhex(chain.key)
     small_key = len(key) == _G1_BYTES
     try:
         # Names of py_ecc's are those of Ethereum's scheme; they read any compressed point of G1 and of G2.
         points: tuple[Any, Any] = (
-            (pubkey_to_G1(key), signature_to_G2(found.signature))
+            (pubkey_to_G1(key), signature_to_G2(given.signature))
             if small_key
-            else (pubkey_to_G1(found.signature), signature_to_G2(key))
+            else (pubkey_to_G1(given.signature), signature_to_G2(key))
         )
     except (ValueError, AssertionError) as error:
         raise _bad(str(error) or "no point of the curve") from None
     if any(curve.is_inf(point) or not points_of.subgroup_check(point) for point in points):
         raise _bad("a point outside the group")
     in_g1, in_g2 = points
-    digest = hashlib.sha256(found.previous + number if small_key else number).digest()
+    digest = hashlib.sha256(given.previous + number if small_key else number).digest()
     if small_key:
         left = pairing(hashing.hash_to_G2(digest, _DST_G2, hashlib.sha256), in_g1)
         right = pairing(in_g2, curve.neg(curve.G1))

@@ -21,7 +21,7 @@ from verifier.campaign.client import Client, Listed
 from verifier.campaign.crew import Member, audit_all
 from verifier.campaign.fetched import Auditor, Fetched, conclude, fetch
 from verifier.campaign.logged import LogReader
-from verifier.campaign.outcome import Draw
+from verifier.campaign.outcome import Challenge
 from verifier.campaign.plan import ChallengePlan, Clocked, plan
 from verifier.campaign.remember import Contradiction, check_log
 
@@ -46,7 +46,7 @@ def audit_provider(
     before: int | None = None,
     announce: Callable[[ChallengePlan], None] = lambda plan: None,
     crew: Sequence[Member] = (),
-) -> tuple[list[Verdict], Draw]:
+) -> tuple[list[Verdict], Challenge]:
     """Draw `count` of the provider's sessions and audit them, with at most `turns` turns of each.
 
     Args:
@@ -94,7 +94,7 @@ def audit_provider(
         audited = audit_all(auditor, members, group, lambda: tell(next(done), len(chosen)))
         verdicts += [conclude(auditor, client, log, *pair) for pair in zip(group, audited, strict=True)]
     tell(len(chosen), len(chosen))
-    return verdicts, Draw(drawn_with, len(listed), len(verdicts), turns, planned)
+    return verdicts, Challenge(drawn_with, planned, len(verdicts), turns)
 
 
 def fetch_group(

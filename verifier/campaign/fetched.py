@@ -20,7 +20,6 @@ from verifiable.checking.fraud import MERGE_DELAY, Fraud
 from verifiable.checking.verdict import About, Check, Note, Status, Step, Verdict
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.session.evidence import Evidence
-from verifiable.session.head import verify_head
 from verifiable.wire.keys import PublicKey
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
@@ -92,6 +91,7 @@ class Fetched:
         text: the answer as the client has it.
         turns: those to open, all where None.
         evidence: what came.
+        promised: the list's head, under the manifest that came with the evidence.
         error: why nothing came, or why it is not to be believed.
         full: turn -> its evidence of kind full, where that was asked for.
     """
@@ -103,6 +103,7 @@ class Fetched:
     text: str | None = None
     turns: Sequence[int] | None = None
     evidence: Received | None = None
+    promised: SignedHead | None = None
     error: VerifiableError | None = None
     full: dict[int, Received] = field(default_factory=dict)
 
@@ -113,11 +114,9 @@ class Fetched:
 
     def heads(self) -> list[SignedHead]:
         """Every head that was shown of it and that is the provider's, a client's own first."""
-        heads = [] if self.receipt is None else [self.receipt.session.signed]
-        for received in (self.evidence, *self.full.values()):
-            if received is not None and received.signed is not None:
-                heads.append(received.signed)
-        return heads
+        received = [each.signed for each in (self.evidence, *self.full.values()) if each is not None]
+        own = None if self.receipt is None else self.receipt.session.signed
+        return [signed for signed in (own, *received, self.promised) if signed is not None]
 
 
 def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
@@ -128,7 +127,8 @@ def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
         latest = None if auditor.memory is None else auditor.memory.head(signed)
         opened = received.open(evidence, signed)
         if wanted.listed is not None:
-            check_promise(opened, wanted.listed)
+            wanted.promised = signed.other(wanted.listed.head)
+            check_promise(opened, wanted.promised, wanted.listed)
         if auditor.memory is not None:
             check_growth(auditor.memory, client, opened, latest, newest=wanted.listed is not None)
     except VerifiableError as error:
@@ -173,7 +173,10 @@ def conclude(auditor: Auditor, client: Client, log: LogReader, fetched: Fetched,
     """
     if isinstance(fetched.error, Contradiction) and fetched.error.fraud is not None:
         auditor.keep(f"{fetched.name}.fraud", fetched.error.fraud.encode())
-    heads = _with_listed(auditor, client, fetched)
+    heads = fetched.heads()
+    if not heads and fetched.listed is not None:  # the list names no manifest: the current one is the only one known
+        with contextlib.suppress(VerifiableError):
+            heads = [check_head(client.manifest(), fetched.listed.head, auditor.trust)]
     contradiction = None if isinstance(fetched.error, Contradiction) else _two_heads(heads)
     if contradiction is not None:
         auditor.keep(f"{fetched.name}-heads.fraud", contradiction.encode())
@@ -195,10 +198,9 @@ def audit_session(auditor: Auditor, client: Client, wanted: Fetched) -> Verdict:
     return conclude(auditor, client, LogReader(client, auditor.trust, auditor.delay), fetched, verdict)
 
 
-def check_promise(opened: OpenedEvidence, listed: Listed) -> None:
-    """Raise VerificationError unless the evidence stands under the very head that the provider's list showed."""
-    head = opened.session.head
-    promised = verify_head(listed.head, opened.session.manifest.session_keys)
+def check_promise(opened: OpenedEvidence, signed: SignedHead, listed: Listed) -> None:
+    """Raise VerificationError unless the evidence stands under `signed`, the head that the provider's list showed."""
+    head, promised = opened.session.head, signed.head
     given = (head.session, head.size)
     if given != (listed.session, listed.size) or (promised.session, promised.size) != given:
         raise VerificationError(
@@ -214,19 +216,6 @@ def check_promise(opened: OpenedEvidence, listed: Listed) -> None:
             expected=promised.root.hex(),
             found=head.root.hex(),
         )
-
-
-def _with_listed(auditor: Auditor, client: Client, fetched: Fetched) -> list[SignedHead]:
-    """Every head that was shown of a session, that of the provider's list too.
-
-    The list names no manifest: the one of what else was shown is taken, or the provider's current one.
-    """
-    heads = fetched.heads()
-    if fetched.listed is not None:
-        with contextlib.suppress(VerifiableError):
-            manifest = heads[-1].manifest_envelope if heads else client.manifest()
-            heads.append(check_head(manifest, fetched.listed.head, auditor.trust))
-    return heads
 
 
 def _keep_evidence(auditor: Auditor, fetched: Fetched, data: bytes, verdict: Verdict) -> None:

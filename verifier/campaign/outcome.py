@@ -9,7 +9,6 @@ from typing import Any
 
 from verifiable.checking.verdict import Note, Status, Verdict
 from verifiable.manifest.manifest import Manifest
-from verifiable.session.challenge import chance
 from verifier.auditing.marks import compared
 from verifier.auditing.scope import audited
 from verifier.campaign.beacon import FileBeacon
@@ -22,19 +21,32 @@ SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """How the sessions were chosen: by a seed drawn after the list was fetched, from `population` sessions."""
+class Challenge:
+    """How the sessions were chosen: as planned, by a seed drawn after the list was fetched."""
 
     seed: bytes
-    population: int
+    plan: ChallengePlan
     drawn: int
     turns: int | None = None
-    plan: ChallengePlan | None = None
+
+    @property
+    def population(self) -> int:
+        return self.plan.population
 
     @property
     def chance(self) -> float:
         """Probability that a provider which cheats in `SHARE` of its sessions would have been caught."""
-        return chance(self.drawn, SHARE) if self.plan is None else caught(self.population, self.drawn, SHARE)
+        return caught(self.population, self.drawn, SHARE)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed.hex(),
+            "population": self.population,
+            "drawn": self.drawn,
+            "turns": self.turns,
+            "plan": self.plan.to_json(self.drawn),
+            "chance_at_share": {"share": SHARE, "chance": round(self.chance, 6)},
+        }
 
 
 def overall(statuses: Iterable[Status]) -> Status:
@@ -57,7 +69,7 @@ class Outcome:
 
     source: str
     verdicts: tuple[Verdict, ...]
-    draw: Draw | None = None
+    challenge: Challenge | None = None
     command: str = ""
     started: int = 0
     seconds: float = 0.0
@@ -111,11 +123,11 @@ class Outcome:
     def limits(self) -> list[str]:
         """What the audit does not show, each once, with the number of sessions that it holds for."""
         notes = []
-        if self.draw is not None and self.draw.drawn < self.draw.population:
-            rest = self.draw.population - self.draw.drawn
-            notes.append(f"Sessions not drawn: {rest} of {self.draw.population}")
+        if self.challenge is not None and self.challenge.drawn < self.challenge.population:
+            rest = self.challenge.population - self.challenge.drawn
+            notes.append(f"Sessions not drawn: {rest} of {self.challenge.population}")
         undecided = self.count(Status.INCONCLUSIVE)
-        if undecided and self.draw is not None:
+        if undecided and self.challenge is not None:
             notes.append(f"{undecided} sessions could not be decided; they do not count as passed")
         return [*notes, *merge([verdict.notes for verdict in self.verdicts])]
 
@@ -144,15 +156,8 @@ class Outcome:
             facts["beacon"] = self.beacon.to_json()
         if self.decision is not None and self.calibration is not None:
             facts["tolerant"] = {**self.decision.to_json(), "claimed": self.calibration.claimed()}
-        if self.draw is not None:
-            facts["challenge"] = {
-                "seed": self.draw.seed.hex(),
-                "population": self.draw.population,
-                "drawn": self.draw.drawn,
-                "turns": self.draw.turns,
-                "plan": None if self.draw.plan is None else self.draw.plan.to_json(self.draw.drawn),
-                "chance_at_share": {"share": SHARE, "chance": round(self.draw.chance, 6)},
-            }
+        if self.challenge is not None:
+            facts["challenge"] = self.challenge.to_json()
         return facts
 
 

@@ -44,15 +44,6 @@ def caught(population: int, drawn: int, share: float) -> float:
     return 1.0 - missed
 
 
-def sessions_for(population: int, share: float, wanted: float) -> int:
-    """How many sessions must be drawn to catch cheating in `share` of them with probability `wanted`."""
-    low, high = 0, population
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if caught(population, middle, share) >= wanted else (middle + 1, high)
-    return low
-
-
 @dataclass(frozen=True, slots=True)
 class ChallengePlan:
     """What will be drawn, and what that can show.

@@ -31,7 +31,7 @@ from verifier.campaign.campaign import audit_provider
 from verifier.campaign.client import Client
 from verifier.campaign.crew import Member, check_cores
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
-from verifier.campaign.outcome import Draw, Outcome
+from verifier.campaign.outcome import Challenge, Outcome
 from verifier.campaign.plan import ChallengePlan
 from verifier.campaign.remember import Memory
 from verifier.commands.files import read_target
@@ -134,7 +134,7 @@ def carry_out(plan: Plan) -> Outcome:
         auditor.delay = round(1000 * plan.merge_delay)
         if plan.state is not None:
             auditor.memory = Memory(plan.state, plan.trust)
-        draw: Draw | None = None
+        challenge: Challenge | None = None
         seed: bytes | None = None
         if target is not None and (plan.calibration is not None or drawing.turns is not None):
             seed = auditor.seed = drawing.draw_seed(plan.trust)
@@ -147,7 +147,7 @@ def carry_out(plan: Plan) -> Outcome:
         else:
             client = _client(stack, plan)
             try:
-                verdicts, draw = audit_provider(
+                verdicts, challenge = audit_provider(
                     auditor,
                     client,
                     drawing.sessions,
@@ -160,7 +160,7 @@ def carry_out(plan: Plan) -> Outcome:
                     announce=_announce,
                     crew=_crew(stack, plan, worker, client),
                 )
-                seed = draw.seed
+                seed = challenge.seed
             except VerifiableError as error:  # the provider's list: unreachable, or no list
                 verdicts = [Fault.of(error).verdict()]
     decision = None
@@ -169,7 +169,7 @@ def carry_out(plan: Plan) -> Outcome:
     return Outcome(
         source=plan.target,
         verdicts=tuple(verdicts),
-        draw=draw,
+        challenge=challenge,
         command=plan.command(seed),
         started=started,
         seconds=time.monotonic() - clock,

@@ -32,12 +32,12 @@ def facts(made: Calibration, out: Path) -> dict[str, Any]:
 
 def detection(made: Calibration, name: str, wanted: float) -> list[dict[str, int]]:
     """For each length at which it is caught: how many conversations and tokens reach that probability."""
-    found = []
+    reached = []
     for length, curve in made.power.get(name, {}).items():
         count = needed(np.array(curve), wanted)
         if count is not None:
-            found.append({"length": int(length), "conversations": count, "tokens": count * int(length)})
-    return found
+            reached.append({"length": int(length), "conversations": count, "tokens": count * int(length)})
+    return reached
 
 
 def lines(made: Calibration, out: Path) -> list[str]:

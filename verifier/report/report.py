@@ -54,10 +54,10 @@ def _banner(outcome: Outcome) -> tuple[str, str]:
             f"The provider answered with the model it promised, word for word. {tokens} tokens in {_count(total)} were "
             "computed again here and agree to the last bit with what the provider had signed."
         )
-        if outcome.draw is not None and outcome.draw.population > 1:
+        if outcome.challenge is not None and outcome.challenge.population > 1:
             text += (
                 f" A provider that cheats in one session of {round(1 / SHARE)} would have been caught with "
-                f"probability {outcome.draw.chance:.0%}."
+                f"probability {outcome.challenge.chance:.0%}."
             )
         return "Verified, exactly", f"<p>{safe(text)}</p>"
     worst = outcome.worst
@@ -146,7 +146,7 @@ def _sessions(outcome: Outcome) -> str:
         )
     heads = (("Session", ""), ("Verdict", ""), ("Finding", ""), ("Turns", "n"), ("Tokens", "n"), ("Opened", ""))
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
-    caption = "One row a session, as drawn." if outcome.draw is not None else "The session that was audited."
+    caption = "One row a session, as drawn." if outcome.challenge is not None else "The session that was audited."
     return (
         f'<div class="scroll"><table><caption>{caption}</caption><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
@@ -198,9 +198,11 @@ def _checks(outcome: Outcome) -> str:
 def _repeat(outcome: Outcome) -> str:
     manifest = outcome.manifest
     rows = []
-    if outcome.draw is not None:
-        rows.append(("Seed of the draw", outcome.draw.seed.hex()))
-        rows.append(("Drawn from", f"{outcome.draw.population:,} sessions; the lots are SHA-256 of seed and session"))
+    if outcome.challenge is not None:
+        rows.append(("Seed of the draw", outcome.challenge.seed.hex()))
+        rows.append(
+            ("Drawn from", f"{outcome.challenge.population:,} sessions; the lots are SHA-256 of seed and session")
+        )
     rows.append(("Your model file", outcome.model_file))
     if manifest is not None:
         rows += [

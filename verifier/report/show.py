@@ -75,10 +75,10 @@ def audit(outcome: Outcome) -> list[str]:
     limits = outcome.limits()
     if limits:
         lines += ["Not shown by this:", *[printable(f"  - {limit}") for limit in limits]]
-    if outcome.draw is not None and outcome.status is Status.EXACT and outcome.draw.population > 1:
+    if outcome.challenge is not None and outcome.status is Status.EXACT and outcome.challenge.population > 1:
         lines.append(
             f"A provider that cheats in one session of {round(1 / SHARE)} would have been caught with probability "
-            f"{outcome.draw.chance:.0%}."
+            f"{outcome.challenge.chance:.0%}."
         )
     return lines
 
@@ -164,14 +164,14 @@ def _facts(outcome: Outcome) -> list[str]:
     for label, step in (("Model", Step.MODEL), ("Numerics", Step.NUMERICS)):
         if step in checks:
             rows.append((label, checks[step].detail))
-    draw = outcome.draw
-    if draw is not None:
+    challenge = outcome.challenge
+    if challenge is not None:
         tokens = f"{outcome.tokens_total:,} tokens"
         rows.append(
             (
                 "Challenge",
-                f"seed {draw.seed.hex()}, used after the list of {draw.population:,} sessions was fetched → "
-                f"{_plural(draw.drawn, 'session')}, {tokens}",
+                f"seed {challenge.seed.hex()}, used after the list of {challenge.population:,} sessions was fetched → "
+                f"{_plural(challenge.drawn, 'session')}, {tokens}",
             )
         )
     return [printable(f"{label:<11} {text}") for label, text in rows]

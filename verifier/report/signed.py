@@ -93,10 +93,10 @@ def _read(body: bytes) -> Mapping[str, Any]:
         counts = {name: report[name] for name in (*_COUNTED, "sessions", "exit_code")}
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise MalformedError("report", expected="what `verifiable audit --json` prints", found=str(error)) from None
-    found: dict[str, int] = {name: statuses.count(status) for name, status in _COUNTED.items()}
-    found |= {"sessions": len(statuses), "exit_code": told.exit_code}
-    if counts != found or told is not overall(statuses):
-        raise MalformedError("report: its sums are not those of its verdicts", expected=found, found=counts)
+    sums: dict[str, int] = {name: statuses.count(status) for name, status in _COUNTED.items()}
+    sums |= {"sessions": len(statuses), "exit_code": told.exit_code}
+    if counts != sums or told is not overall(statuses):
+        raise MalformedError("report: its sums are not those of its verdicts", expected=sums, found=counts)
     return dict(report)
 
 

@@ -64,12 +64,12 @@ def replay_settings(runtime: Runtime) -> list[Runtime]:
 
 def replays(worker: Reexecutor, runtime: Runtime, talks: Sequence[Conversation]) -> list[Scored]:
     """Every replay of every conversation: replays, conversations, positions. Raises PolicyError: none differs."""
-    found = []
+    scored_by = []
     for settings in replay_settings(runtime):
         worker.load(settings)
-        found.append([worker.score(talk.prompt, talk.answer, MAX_K) for talk in talks])
-    usable = found[:1]
-    for scored in found[1:]:
+        scored_by.append([worker.score(talk.prompt, talk.answer, MAX_K) for talk in talks])
+    usable = scored_by[:1]
+    for scored in scored_by[1:]:
         if all(_apart(scored, other) for other in usable):
             usable.append(scored)
     if len(usable) < 2:
@@ -101,7 +101,7 @@ def _equal(one: Entries, other: Entries) -> bool:
 
 def honest_classes(runtime: Runtime) -> list[Class]:
     """Honest variations by settings: what another machine's rounding looks like from here."""
-    found = [
+    classes = [
         Class("small-batches", "positions computed 32 at a time", replace(runtime, n_batch=32, n_ubatch=32)),
         Class("repack", "weights rearranged at load", replace(runtime, repack=not runtime.repack)),
         Class("tiled", "the tiled product of K-quants", replace(runtime, tiled=not runtime.tiled)),
@@ -109,25 +109,25 @@ def honest_classes(runtime: Runtime) -> list[Class]:
     if runtime.type_k in _FLOATS and runtime.type_v in _FLOATS:
         f16 = replace(runtime, type_k="f16", type_v="f16")
         f32 = replace(runtime, type_k="f32", type_v="f32")
-        found += [
+        classes += [
             Class("kv-f16", "KV cache of type f16", f16),
             Class("kv-f32", "KV cache of type f32", f32),
             Class("kv-bf16", "KV cache of type bf16", replace(runtime, type_k="bf16", type_v="bf16")),
             Class("kv-f16-small", "KV cache of type f16, positions 8 at a time", replace(f16, n_batch=8, n_ubatch=8)),
         ]
-    return found
+    return classes
 
 
 def known_deviations(runtime: Runtime, files: Mapping[str, Path]) -> list[Class]:
     """What a cheat might do: quantised caches, a hidden system prompt, and the files given."""
-    found = [
+    classes = [
         Class(f"kv-{kind}", f"KV cache of type {kind}", replace(runtime, type_k=kind, type_v=kind, flash_attn=True))
         for kind in ("q8_0", "q4_0")
         if (runtime.type_k, runtime.type_v) != (kind, kind)
     ]
-    found.append(Class("hidden-prompt", "a system prompt in front of the committed one", runtime, hidden=True))
-    found += [Class(name, f"the file {path.name}", runtime, model=path) for name, path in files.items()]
-    return found
+    classes.append(Class("hidden-prompt", "a system prompt in front of the committed one", runtime, hidden=True))
+    classes += [Class(name, f"the file {path.name}", runtime, model=path) for name, path in files.items()]
+    return classes
 
 
 def calibrate(
@@ -256,20 +256,20 @@ def sample(item: Class, claims: Scored, own: Sequence[Scored]) -> Sample:
 
 def _distinct(samples: Sequence[Sample]) -> list[Sample]:
     """Classes without those that are bit for bit another one."""
-    found: list[Sample] = []
+    kept: list[Sample] = []
     for one in samples:
         same = any(
             max(abs(float((a.claim - b.claim).max(initial=0.0))) for a, b in zip(*pair, strict=True)) < FLOOR
-            for pair in ((one.conversations, other.conversations) for other in found)
+            for pair in ((one.conversations, other.conversations) for other in kept)
         )
         if not same:
-            found.append(one)
-    return found
+            kept.append(one)
+    return kept
 
 
 def powers(calibration: Calibration, most: int = MOST, runs: int = 1000) -> dict[str, dict[str, list[float]]]:
     """Deviation -> length -> probability of detection at `ALPHA` after 1, 2, … conversations."""
-    found: dict[str, dict[str, list[float]]] = {}
+    curves: dict[str, dict[str, list[float]]] = {}
     for deviation in calibration.deviations:
         table = {}
         for length in calibration.lengths():
@@ -277,5 +277,5 @@ def powers(calibration: Calibration, most: int = MOST, runs: int = 1000) -> dict
             if len(scores) >= FEWEST:
                 curve = power(calibration.classes(length), scores, alpha=ALPHA, most=most, runs=runs)
                 table[str(length)] = [round(float(value), 4) for value in curve]
-        found[deviation.name] = table
-    return found
+        curves[deviation.name] = table
+    return curves

@@ -64,14 +64,14 @@ class Sample:
     @classmethod
     def from_json(cls, value: object) -> Sample:
         fields = _fields(value, {"name", "about", "conversations"}, "sample")
-        found = []
+        talks = []
         for row in _list(fields["conversations"], "conversations"):
             both = _fields(row, {"claim", "replays"}, "conversation")
             claim, replays = _reals(both["claim"]), _reals(both["replays"])
             if len(claim) != len(replays) or not len(claim):
                 raise MalformedError("calibration", expected="as many distances of each kind", found=len(claim))
-            found.append(Distances(claim, replays))
-        return cls(_text(fields["name"]), _text(fields["about"]), tuple(found))
+            talks.append(Distances(claim, replays))
+        return cls(_text(fields["name"]), _text(fields["about"]), tuple(talks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +130,12 @@ class Calibration:
             ("settings", dict(self.settings), settings_of(manifest.runtime)),
             ("build", list(self.build), list(build)),
         )
-        for what, mine, found in pairs:
-            if mine != found:
+        for what, mine, stated in pairs:
+            if mine != stated:
                 raise PolicyError(
                     f"the calibration is for another {what}",
                     expected=str(mine),
-                    found=str(found),
+                    found=str(stated),
                     hint="Make one for this: verifiable calibrate --model M.gguf --manifest FILE",
                 )
 
@@ -205,9 +205,9 @@ def files_of(identity: ModelIdentity) -> tuple[str, ...]:
 
 def settings_of(runtime: Runtime) -> dict[str, Any]:
     """The settings of a manifest that change arithmetic; of device and RoPE what is stated."""
-    found = {name: getattr(runtime, name) for name in SETTINGS}
+    settings = {name: getattr(runtime, name) for name in SETTINGS}
     stated = {"device": runtime.device, "rope": runtime.rope.stated()}
-    return found | {name: value for name, value in stated.items() if value}
+    return settings | {name: value for name, value in stated.items() if value}
 
 
 def _numbers(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float]:
@@ -218,17 +218,17 @@ def _reals(value: object) -> np.ndarray[Any, np.dtype[np.float64]]:
     items = _list(value, "numbers")
     if not all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in items):
         raise MalformedError("calibration", expected="numbers", found="something else")
-    found = np.array(items, np.float64)
-    if not (np.isfinite(found) & (found >= 0.0)).all():
+    values = np.array(items, np.float64)
+    if not (np.isfinite(values) & (values >= 0.0)).all():
         raise MalformedError("calibration", expected="finite numbers that are not negative", found="others")
-    return found
+    return values
 
 
 def _fields(value: object, names: set[str], what: str) -> dict[str, Any]:
-    found = _map(value)
-    if set(found) != names:
-        raise MalformedError(f"calibration: {what}", expected=", ".join(sorted(names)), found=", ".join(sorted(found)))
-    return found
+    fields = _map(value)
+    if set(fields) != names:
+        raise MalformedError(f"calibration: {what}", expected=", ".join(sorted(names)), found=", ".join(sorted(fields)))
+    return fields
 
 
 def _map(value: object) -> dict[str, Any]:

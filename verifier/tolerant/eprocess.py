@@ -64,8 +64,8 @@ def student4(t: Reals) -> Reals:
     """P(T > t) of Student's t with 4 degrees of freedom, in closed form and without cancellation for large t."""
     root = np.sqrt(t * t + 4.0)
     rest = np.where(t > 0.0, 4.0 / (root * (root + np.abs(t))), 1.0 + np.abs(t) / root)
-    found: Reals = np.maximum(rest * rest * (3.0 - rest) / 4.0, 1e-300)
-    return found
+    tail: Reals = np.maximum(rest * rest * (3.0 - rest) / 4.0, 1e-300)
+    return tail
 
 
 class Bets:
@@ -119,8 +119,8 @@ class Bets:
 
 def _average(logs: Reals) -> Reals:
     top = logs.max(axis=1)
-    found: Reals = top + np.log(np.mean(np.exp(logs - top[:, None]), axis=1))
-    return found
+    logs_of_means: Reals = top + np.log(np.mean(np.exp(logs - top[:, None]), axis=1))
+    return logs_of_means
 
 
 class EProcess:
@@ -153,12 +153,8 @@ class EProcess:
 
     def logs(self) -> Reals:
         """Natural logarithm of the e-value of each run."""
-        found: Reals = np.min([_of_class(bets) for bets in self._bets.values()], axis=0)
-        return found
-
-    def by_class(self) -> dict[str, float]:
-        """The natural logarithm of the first run's wealth against each class."""
-        return {name: float(_of_class(bets)[0]) for name, bets in self._bets.items()}
+        lowest: Reals = np.min([_of_class(bets) for bets in self._bets.values()], axis=0)
+        return lowest
 
     def by_kind(self) -> dict[str, float]:
         """The natural logarithms of the first run's e-values from ranks alone and from far tails alone."""
@@ -221,7 +217,7 @@ def power(
     bad = np.array([(one.mean, one.tail) for one in scores])
     good = np.array([(one.mean, one.tail) for one in honest]) if honest else bad
     crossed = np.zeros(runs, bool)
-    found = np.zeros(most)
+    curve = np.zeros(most)
     for at in range(most):
         rows = bad[rng.integers(len(bad), size=runs)]
         if share < 1.0:
@@ -229,8 +225,8 @@ def power(
             rows = np.where((rng.random(runs) < share)[:, None], rows, other)
         process.add(rows[:, 0], rows[:, 1])
         crossed |= process.logs() >= -math.log(alpha)
-        found[at] = crossed.mean()
-    return found
+        curve[at] = crossed.mean()
+    return curve
 
 
 def needed(curve: Reals, wanted: float) -> int | None:

@@ -122,8 +122,8 @@ def measure(claim: Sequence[Entries], replays: Sequence[Sequence[Entries]]) -> D
 
 
 def _across(table: Reals) -> Reals:
-    found: Reals = np.sqrt(np.mean(table * table, axis=1))
-    return found
+    across: Reals = np.sqrt(np.mean(table * table, axis=1))
+    return across
 
 
 @dataclass(frozen=True, slots=True)
