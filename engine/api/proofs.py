@@ -52,7 +52,7 @@ def _binary(media_type: str, what: str) -> dict[int | str, dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class Caller:
     """A caller that wants to read a session, with what it sent to show that it may."""
 
     provider: Provider
@@ -66,14 +66,14 @@ class Reader:
         return self.provider.sessions.read(session, self.capability, auditor)
 
 
-async def reader_of(
+async def caller_of(
     http: Request, provider: Served, capability: _Capability = None, authorization: _Bearer = None
-) -> Reader:
+) -> Caller:
     """A FastAPI dependency: the caller, whose rights are not looked at yet."""
-    return Reader(provider, http.app.state.auditors, parse_capability(capability), parse_bearer(authorization))
+    return Caller(provider, http.app.state.auditors, parse_capability(capability), parse_bearer(authorization))
 
 
-_Reader = Annotated[Reader, Depends(reader_of)]
+_Caller = Annotated[Caller, Depends(caller_of)]
 
 routes = APIRouter(prefix="/v1", tags=["proofs"], responses=TOO_MANY)
 _PUBLIC = [Depends(limit_public)]
@@ -109,10 +109,10 @@ def sessions(
     response_class=Response,
     responses={**_READ, **_binary(manifests.TYPE, "The signed manifest that the session was opened under.")},
 )
-def session_manifest(http: Request, reader: _Reader, session: _ID) -> Response:
+def session_manifest(http: Request, caller: _Caller, session: _ID) -> Response:
     """The manifest of a session, which may be older than the one in force."""
-    row = reader.read(session)
-    signed = reader.provider.store.manifest(row.manifest_digest)
+    row = caller.read(session)
+    signed = caller.provider.store.manifest(row.manifest_digest)
     if signed is None:
         raise errors.NotFoundError("the session's manifest is missing")
     return serving.answer(http, signed, manifests.TYPE, serving.PRIVATE)
@@ -124,10 +124,10 @@ def session_manifest(http: Request, reader: _Reader, session: _ID) -> Response:
     response_class=Response,
     responses={**_READ, **_binary(RECEIPT_TYPE, "The receipt.")},
 )
-def receipt(http: Request, reader: _Reader, session: _ID, size: _Size = None) -> Response:
+def receipt(http: Request, caller: _Caller, session: _ID, size: _Size = None) -> Response:
     """The receipt of the newest turn, or under an earlier head; with its log proof once that is published."""
-    row = reader.read(session)
-    return serving.answer(http, reader.provider.evidence.receipt(row, size).encode(), RECEIPT_TYPE, serving.PRIVATE)
+    row = caller.read(session)
+    return serving.answer(http, caller.provider.evidence.receipt(row, size).encode(), RECEIPT_TYPE, serving.PRIVATE)
 
 
 @routes.get(
@@ -138,19 +138,19 @@ def receipt(http: Request, reader: _Reader, session: _ID, size: _Size = None) ->
 )
 def evidence(
     http: Request,
-    reader: _Reader,
+    caller: _Caller,
     session: _ID,
     kind: Annotated[str, Query(description="`tokens` (enough for an exact audit) or `full`.")] = "tokens",
     turns: Annotated[str | None, Query(description="Turn numbers with commas between; all if left out.")] = None,
     size: _Size = None,
 ) -> Response:
     """What an auditor needs to decide about turns of the session."""
-    row = reader.read(session)
+    row = caller.read(session)
     kinds = {"tokens": Kind.TOKENS, "full": Kind.FULL}
     if kind not in kinds:
         raise PolicyError("parameter kind", expected="tokens or full", found=kind[:32], parameter="kind")
     chosen = None if turns is None else _numbers(turns, "turns")
-    data = reader.provider.evidence.evidence(row, kinds[kind], chosen, size=size).encode()
+    data = caller.provider.evidence.evidence(row, kinds[kind], chosen, size=size).encode()
     return serving.answer(http, data, EVIDENCE_TYPE, serving.PRIVATE)
 
 
@@ -162,29 +162,29 @@ def evidence(
 )
 def proofs(
     http: Request,
-    reader: _Reader,
+    caller: _Caller,
     session: _ID,
     positions: Annotated[str, Query(description="Token positions with commas between.", examples=["46,47"])],
     turn: Annotated[int | None, Query(ge=0, le=2**31)] = None,
     size: _Size = None,
 ) -> Response:
     """The records of some positions, each with its path to the signed root."""
-    row = reader.read(session)
+    row = caller.read(session)
     chosen = None if turn is None else [turn]
     wanted = _numbers(positions, "positions")
-    data = reader.provider.evidence.evidence(row, Kind.RECORDS, chosen, wanted, size=size).encode()
+    data = caller.provider.evidence.evidence(row, Kind.RECORDS, chosen, wanted, size=size).encode()
     return serving.answer(http, data, EVIDENCE_TYPE, serving.PRIVATE)
 
 
 @routes.get("/sessions/{session}/consistency", dependencies=_PRIVATE, responses=_READ)
 def consistency(
-    reader: _Reader,
+    caller: _Caller,
     session: _ID,
     old: Annotated[int, Query(ge=1, le=_MAX, description="Size of the earlier signed head.")],
     new: Annotated[int, Query(ge=1, le=_MAX, description="Size of the later one.")],
 ) -> dict[str, Any]:
     """Two signed heads of the session, and the proof that the later one only adds to the earlier one."""
-    earlier, later, path = reader.provider.evidence.consistency(reader.read(session), old, new)
+    earlier, later, path = caller.provider.evidence.consistency(caller.read(session), old, new)
     return {"old": write_base64url(earlier), "new": write_base64url(later), "path": [value.hex() for value in path]}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from engine.log.tree import LogTree
 from verifiable.errors import MalformedError, PolicyError, VerifiableError
-from verifiable.net.client import Answer, HttpClient
+from verifiable.net.client import HttpAnswer, HttpClient
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.cosignature import CosignerKey
 from verifiable.tlog.note import Note, Signature
@@ -127,7 +127,7 @@ class Witnesses:
         return signature
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: HttpAnswer) -> str:
     return answer.body.decode("utf-8", "replace").strip()
 
 

@@ -16,7 +16,7 @@ from engine.log.tree import LogTree
 from engine.log.witnesses import WitnessEndpoint, Witnesses
 from verifiable.errors import PolicyError, VerificationError
 from verifiable.net import client as net
-from verifiable.net.client import Answer, ExchangeError, Failure, HttpClient
+from verifiable.net.client import ExchangeError, Failure, HttpAnswer, HttpClient
 from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
 from verifiable.tlog.cosignature import witness_key
 from verifiable.tlog.merkle import EMPTY_ROOT
@@ -97,7 +97,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.log.witnesses.TIMEOUT", SECONDS)
 
 
-def ask(url: str, **how: bytes) -> Answer:
+def ask(url: str, **how: bytes) -> HttpAnswer:
     client = HttpClient(url, "the server", "test")
     try:
         return client.ask("file", MAXIMUM, **how)  # type: ignore[arg-type]
@@ -118,11 +118,11 @@ def test_an_exchange_ends_within_its_bounds(talk: Talk, failure: Failure) -> Non
 def test_what_is_within_the_bounds_is_read_whole() -> None:
     body = b"x" * MAXIMUM
     with served(says(OK + b"Content-Length: 1000\r\n\r\n" + body)) as url:
-        assert ask(url) == Answer(200, body)
+        assert ask(url) == HttpAnswer(200, body)
     with served(says(OK + b"X-Filler: " + b"x" * 50_000 + b"\r\nContent-Length: 1\r\n\r\n!")) as url:
-        assert ask(url) == Answer(200, b"!")
+        assert ask(url) == HttpAnswer(200, b"!")
     with served(says(b"HTTP/1.1 404 No\r\n\r\n", b"x" * 1000, again=1 << 20)) as url:
-        assert ask(url) == Answer(404, b"")  # a refusal's body is left where it is
+        assert ask(url) == HttpAnswer(404, b"")  # a refusal's body is left where it is
 
 
 def test_no_redirect_is_followed() -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from verifiable.checking.checks import OpenedReceipt, OpenedSession, check_receipt, require_trust
-from verifiable.checking.verdict import About, Check, Note, Status, Step, Verdict, from_error
+from verifiable.checking.verdict import About, Caveat, Check, Status, Step, Verdict, from_error
 from verifiable.errors import VerifiableError
 from verifiable.manifest.manifest import Manifest
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import NonceSource
 from verifiable.wire.keys import PublicKey
 
-NO_LOG_PROOF = Note(
+NO_LOG_PROOF = Caveat(
     "That the session stands in the provider's public log: the receipt carries no proof of it", about=About.LOG
 )
 
@@ -100,12 +100,12 @@ def _checks(opened: OpenedReceipt) -> list[Check]:
     return checks
 
 
-def _notes(opened: OpenedReceipt) -> list[Note]:
-    notes = [Note("That the model really said it: an audit re-executes it")]
+def _notes(opened: OpenedReceipt) -> list[Caveat]:
+    notes = [Caveat("That the model really said it: an audit re-executes it")]
     if opened.text is None:
-        notes.append(Note("That the text you have is the text that was committed: no text was given"))
+        notes.append(Caveat("That the text you have is the text that was committed: no text was given"))
     if opened.receipt.log is None:
         notes.append(NO_LOG_PROOF)
     if opened.session.spans[opened.receipt.turn].turn.nonce_source is NonceSource.PROVIDER:
-        notes.append(Note("That the draw was not shopped for: the client sent no nonce"))
+        notes.append(Caveat("That the draw was not shopped for: the client sent no nonce"))
     return notes

@@ -85,7 +85,7 @@ class About(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Caveat:
     """What a reader might take for shown and is not: a sentence, and of which turns it is said ("" for all)."""
 
     what: str
@@ -121,7 +121,7 @@ class Verdict:
     hint: str | None = None
     guess: str | None = None
     checks: tuple[Check, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[Caveat, ...] = ()
     tokens_checked: int = 0
     tokens_total: int = 0
     details: Details | None = None

@@ -45,7 +45,7 @@ class ExchangeError(VerifiableError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What a server answered. `body` is empty where the status is not among those whose body was asked for."""
 
     status: int
@@ -91,7 +91,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         post: bytes | None = None,
         read: Container[int] = (200,),
-    ) -> Answer:
+    ) -> HttpAnswer:
         """GET a path below the base, or POST to it.
 
         Args:
@@ -105,14 +105,14 @@ class HttpClient:
         """
         method = "GET" if post is None else "POST"
 
-        async def exchange() -> Answer:
+        async def exchange() -> HttpAnswer:
             async with (
                 asyncio.timeout(self._seconds),
                 self._http.stream(
                     method, f"{self.base}/{path}", params=query, headers=headers, content=post
                 ) as response,
             ):
-                return Answer(
+                return HttpAnswer(
                     response.status_code, await _body(response, maximum) if response.status_code in read else b""
                 )
 

@@ -11,7 +11,7 @@ from verifier.auditing.turn import TurnResult
 from verifier.offline.fault import Fault
 
 
-class Failed(Exception):
+class CheckFailed(Exception):
     """A check that does not hold. `results` is what had come of the turns by then."""
 
     def __init__(self, fault: Fault, *results: TurnResult) -> None:
@@ -31,17 +31,17 @@ class Journal:
         """Make a check. The body calls what it is given with a sentence where the check passed.
 
         Raises:
-            Failed: the body raised it, or an error of ours; it is written down as the check that failed.
+            CheckFailed: the body raised it, or an error of ours; it is written down as the check that failed.
         """
         try:
             yield lambda detail: self.checks.append(Check(name, True, detail))
-        except Failed as failed:
+        except CheckFailed as failed:
             self._note(name, failed.fault)
             raise
         except VerifiableError as error:
             fault = Fault.of(error)
             self._note(name, fault)
-            raise Failed(fault) from error
+            raise CheckFailed(fault) from error
 
     def undecided(self, name: Step, fault: Fault) -> None:
         """Write down a check that can't be made here, and go on."""

@@ -16,7 +16,7 @@ from verifiable.session.challenge import window_lot
 from verifiable.session.receipt import Receipt
 from verifier.auditing import scope
 from verifier.auditing.diagnose import Show
-from verifier.auditing.journal import Failed, Journal
+from verifier.auditing.journal import CheckFailed, Journal
 from verifier.auditing.marks import COMPARED, UNCHECKED
 from verifier.auditing.scope import audited
 from verifier.auditing.turn import TurnResult
@@ -66,11 +66,11 @@ def compare(
         fetched = {} if show is None else {turn.number: show(turn.number) for turn in turns if not turn.shown}
         turns = [fetched.get(turn.number, turn) for turn in turns]
         if not turns or not all(turn.shown for turn in turns):
-            raise Failed(replace(fault, hint="A comparison within rounding needs evidence of kind full."))
+            raise CheckFailed(replace(fault, hint="A comparison within rounding needs evidence of kind full."))
         for turn in fetched.values():  # what was shown before was replayed before
             departed = replay_records(turn)
             if departed is not None:
-                raise Failed(departed, TurnResult.unreached(turn, departed))
+                raise CheckFailed(departed, TurnResult.unreached(turn, departed))
         lot = window_lot(seed, opened.session.head.session)
         distances, parts = measure_turns(turns, prompts, worker, runtime, calibration.lengths()[-1], lot)
         passed(f"{len(distances)} tokens from token {distances.start} on, compared with this machine's own rounding")

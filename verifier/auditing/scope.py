@@ -8,7 +8,7 @@ from typing import Any
 
 from verifiable.checking.checks import OpenedEvidence, OpenedSession
 from verifiable.checking.offline import NO_LOG_PROOF, manifest_json, session_json
-from verifiable.checking.verdict import Note, Verdict
+from verifiable.checking.verdict import Caveat, Verdict
 from verifiable.manifest.manifest import Manifest
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Finish, NonceSource
@@ -106,14 +106,14 @@ def details(opened: OpenedEvidence, results: Sequence[TurnResult], fault: Fault 
     return AuditDetails(opened.session, turns, fault)
 
 
-def notes(opened: OpenedEvidence, results: Sequence[TurnResult], receipt: Receipt | None) -> tuple[Note, ...]:
+def notes(opened: OpenedEvidence, results: Sequence[TurnResult], receipt: Receipt | None) -> tuple[Caveat, ...]:
     """What a reader might take for shown and is not, one sentence each."""
     session, turns = opened.session, opened.turns
     made = []
     numbers = {turn.number for turn in turns}
     closed = [span.turn.turn for span in session.spans if span.turn.turn not in numbers]
     if closed:
-        made.append(Note(f"the evidence does not open {_them(closed)}", f"{_turns(closed)} of this session"))
+        made.append(Caveat(f"the evidence does not open {_them(closed)}", f"{_turns(closed)} of this session"))
     reached = {result.turn for result in results if result.checked or result.fault is not None}
     rest = [turn for turn in turns if turn.number not in reached]
     of_turns = (
@@ -128,11 +128,11 @@ def notes(opened: OpenedEvidence, results: Sequence[TurnResult], receipt: Receip
             [turn for turn in turns if turn.end.finish in (Finish.CANCELLED, Finish.ERROR)],
         ),
     )
-    made += [Note(what, _turns([turn.number for turn in some])) for what, some in of_turns if some]
+    made += [Caveat(what, _turns([turn.number for turn in some])) for what, some in of_turns if some]
     if not session.closed:
-        made.append(Note("the session is still open", "Turns that may follow"))
+        made.append(Caveat("the session is still open", "Turns that may follow"))
     if receipt is None:
-        made.append(Note("That a client was given this same log: no receipt was compared"))
+        made.append(Caveat("That a client was given this same log: no receipt was compared"))
     elif receipt.log is None:
         made.append(NO_LOG_PROOF)
     return tuple(made)

@@ -2,7 +2,7 @@
 
 `audit` is a function of its arguments: evidence, model and keys in, verdict out. What the evidence says never raises:
 whatever is wrong with it, or with running the model over it, is in the verdict. The stages, each a function that takes
-values and returns values, and ends the audit by raising `Failed`:
+values and returns values, and ends the audit by raising `CheckFailed`:
 
 | steps | stage | gives |
 |---|---|---|
@@ -45,7 +45,7 @@ from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PublicKey
 from verifier.auditing import rounding, scope
 from verifier.auditing.diagnose import Show
-from verifier.auditing.journal import Failed, Journal
+from verifier.auditing.journal import CheckFailed, Journal
 from verifier.auditing.machine import compare_models, compare_numerics
 from verifier.auditing.scope import AuditDetails
 from verifier.auditing.turn import TurnResult, check_words, recompute
@@ -117,11 +117,11 @@ def audit(
             model = stack.enter_context(Worker(model, threads=threads, progress=progress, adapters=adapters))
         try:
             opened = _open(journal, evidence, trust)
-        except Failed as failed:
+        except CheckFailed as failed:
             return failed.fault.verdict(checks=tuple(journal.checks), details=AuditDetails(fault=failed.fault))
         try:
             return _audit(journal, opened, model, asked)
-        except Failed as failed:
+        except CheckFailed as failed:
             return _failed(journal, opened, asked.client, failed)
 
 
@@ -153,7 +153,7 @@ def _audit(journal: Journal, opened: OpenedEvidence, worker: Reexecutor, asked: 
     )
 
 
-def _failed(journal: Journal, opened: OpenedEvidence, receipt: Receipt | None, failed: Failed) -> Verdict:
+def _failed(journal: Journal, opened: OpenedEvidence, receipt: Receipt | None, failed: CheckFailed) -> Verdict:
     """The verdict where a check does not hold."""
     return failed.fault.verdict(
         next((result.turn for result in failed.results if result.fault is not None), None),
@@ -221,7 +221,7 @@ def _replay_shown(journal: Journal, turns: Sequence[OpenedTurn]) -> None:
         for turn in turns:
             fault = replay_records(turn)
             if fault is not None:
-                raise Failed(fault, TurnResult.unreached(turn, fault))
+                raise CheckFailed(fault, TurnResult.unreached(turn, fault))
         passed(f"{shown} tokens follow from their records and the turn's key")
 
 
@@ -231,7 +231,7 @@ def _compare_model(journal: Journal, session: OpenedSession, worker: Reexecutor)
         mine = worker.identity()
         fault = compare_models(session.manifest.model, mine)
         if fault is not None:
-            raise Failed(fault)
+            raise CheckFailed(fault)
         added = "".join(f", with {file.name} × {file.scale:g}" for file in mine.adapters)
         passed(f"{mine.files[0].name}{added} has the committed hash, tokenizer and template")
 
@@ -247,7 +247,7 @@ def _check_words(journal: Journal, opened: OpenedEvidence, worker: Reexecutor) -
         for turn in opened.turns:
             prompts[turn.number], fault = check_words(turn, worker, ends, opened.session.opened.time)
             if fault is not None:
-                raise Failed(fault, TurnResult.unreached(turn, fault))
+                raise CheckFailed(fault, TurnResult.unreached(turn, fault))
         if opened.turns:
             passed("the model was given what the client asked, and the text is that of the tokens")
     return prompts
@@ -261,7 +261,7 @@ def _compare_numerics(journal: Journal, manifest: Manifest, worker: Reexecutor, 
             fingerprint = manifest.runtime.fingerprint.hex()
             passed(f"this machine's fingerprint {fingerprint[:16]}… is the provider's: exact audit")
         elif not tolerant or fault.code not in rounding.TOLERABLE:
-            raise Failed(fault)
+            raise CheckFailed(fault)
         else:
             journal.undecided(Step.NUMERICS, fault)
     return fault
@@ -299,12 +299,12 @@ def _recompute(
                 if turn.whole:
                     results.append(recompute(opened.session, turn, prompts[turn.number], bounds, worker, show))
                     if results[-1].fault is not None:
-                        raise Failed(results[-1].fault, *results)
+                        raise CheckFailed(results[-1].fault, *results)
         except VerifiableError as error:
-            raise Failed(Fault.of(error), *results) from error
+            raise CheckFailed(Fault.of(error), *results) from error
         tokens = _checked(results)
         if not tokens:
-            raise Failed(_nothing_checked(_total(opened)), *results)
+            raise CheckFailed(_nothing_checked(_total(opened)), *results)
         turns = sum(result.checked > 0 for result in results)
         passed(
             f"{tokens} tokens of {turns} turn{'s' if turns != 1 else ''}: every committed logit has the same bits here"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from verifiable.checking.checks import OpenedEvidence, OpenedReceipt, SignedHead, check_evidence_under, check_head
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
-from verifiable.checking.verdict import About, Check, Note, Status, Step, Verdict
+from verifiable.checking.verdict import About, Caveat, Check, Status, Step, Verdict
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.session.evidence import Evidence
 from verifiable.wire.keys import PublicKey
@@ -244,7 +244,7 @@ def _with_log(verdict: Verdict, logged: Logged, auditor: Auditor) -> Verdict:
     notes = [note for note in verdict.notes if note.about is not About.LOG]
     if not logged.logged:
         what = f"That the session stands in the provider's public log: {logged.detail}"
-        notes.append(Note(what, about=About.LOG))
+        notes.append(Caveat(what, about=About.LOG))
     return replace(verdict, notes=tuple(notes))
 
 

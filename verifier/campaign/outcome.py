@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verifiable.checking.verdict import Note, Status, Verdict
+from verifiable.checking.verdict import Caveat, Status, Verdict
 from verifiable.manifest.manifest import Manifest
 from verifier.auditing.marks import compared
 from verifier.auditing.scope import audited
@@ -161,7 +161,7 @@ class Outcome:
         return facts
 
 
-def merge(notes: Sequence[Sequence[Note]]) -> list[str]:
+def merge(notes: Sequence[Sequence[Caveat]]) -> list[str]:
     """Notes of many sessions, each once and with the number of sessions; of which turns it is said is left out."""
     if len(notes) == 1:
         return list(map(str, notes[0]))

@@ -27,7 +27,7 @@ from verifier.tolerant.calibrate import calibrate as measure
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparisonOptions:
     """What honest rounding is told apart from, and how many conversations that takes."""
 
     SECTION: ClassVar[str] = "Comparison"
@@ -56,7 +56,7 @@ def calibrate(
     trust: Annotated[list[str] | None, typer.Option(help="The provider's public key, with --manifest.")] = None,
     threads: Annotated[int, typer.Option(min=1, max=512, help="Threads for the model.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON.")] = False,
-    compared: Comparison,
+    compared: ComparisonOptions,
     device: DeviceOptions,
     rope: RopeOptions,
 ) -> int:

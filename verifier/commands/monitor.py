@@ -14,7 +14,7 @@ from verifiable.errors import PolicyError, VerificationError
 from verifiable.tlog.cosignature import CosignerKey
 from verifiable.wire.keys import PublicKey
 from verifier.monitor.fetch import HttpFetch
-from verifier.monitor.monitor import MAX_MANIFEST, ForkError, Monitor, Step, TwoHeadsError
+from verifier.monitor.monitor import MAX_MANIFEST, ForkError, Look, Monitor, TwoHeadsError
 
 
 def monitor(
@@ -61,14 +61,14 @@ def monitor(
             beside.close()
 
 
-def _tell(step: Step, as_json: bool) -> None:
-    old, new = step.old, step.new
-    state = "stale" if step.stale else "first" if old is None else "grown" if new.size > old.size else "unchanged"
+def _tell(look: Look, as_json: bool) -> None:
+    old, new = look.old, look.new
+    state = "stale" if look.stale else "first" if old is None else "grown" if new.size > old.size else "unchanged"
     if as_json:
         facts = {"state": state, "size": new.size, "root": new.root.hex(), "old": None if old is None else old.size}
-        print(json.dumps({**facts, "witnesses": list(step.witnesses), "entries": step.entries}), flush=True)
+        print(json.dumps({**facts, "witnesses": list(look.witnesses), "entries": look.entries}), flush=True)
         return
-    cosigned = f", cosigned by {', '.join(step.witnesses)}" if step.witnesses else ""
+    cosigned = f", cosigned by {', '.join(look.witnesses)}" if look.witnesses else ""
     before = old.size if old else 0
     said = {
         "first": f"{new.origin}: {new.size:,} entries, remembered",

@@ -72,7 +72,7 @@ class TwoHeadsError(VerificationError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Look:
     """What one look at the log found. `old` is None at the first look; `entries` counts the entries that were read."""
 
     old: Checkpoint | None
@@ -118,7 +118,7 @@ class Monitor:
         self._manifest = manifest
         self._newest = folder / "checkpoint"
 
-    def look(self) -> Step:
+    def look(self) -> Look:
         """Fetch the log's checkpoint, check it against the one remembered, and remember it.
 
         Raises:
@@ -164,7 +164,7 @@ class Monitor:
         count = self._read_entries(new.size, read) if self._entries else 0
         if old is None or new.size > old.size:
             self._remember(note)
-        return Step(old, new, signed.witnesses, count)
+        return Look(old, new, signed.witnesses, count)
 
     @staticmethod
     def _whole(head: Checkpoint, read: Callable[[Tile], bytes]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from verifiable.checking.checks import OpenedReceipt, check_evidence, check_receipt, require_trust
 from verifiable.checking.offline import accepted, refused
-from verifiable.checking.verdict import Check, Note, Step, Verdict
+from verifiable.checking.verdict import Caveat, Check, Step, Verdict
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
@@ -74,7 +74,7 @@ def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, tr
     if replayed:
         checks.append(Check(Step.REPLAY, True, f"{replayed} tokens follow from their records and the turn's key"))
         return replace(verdict, checks=tuple(checks))
-    note = Note("That the tokens follow from the model: an audit does")
+    note = Caveat("That the tokens follow from the model: an audit does")
     return replace(verdict, checks=tuple(checks), notes=(*verdict.notes, note))
 
 

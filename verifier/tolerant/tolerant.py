@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verifiable.checking.checks import OpenedTurn
-from verifiable.checking.verdict import About, Note, Status
+from verifiable.checking.verdict import About, Caveat, Status
 from verifiable.errors import PolicyError
 from verifiable.manifest.manifest import Runtime
 from verifiable.sampling.logits import MAX_K, Entries
@@ -159,7 +159,7 @@ class Decision:
             return Ruling(self.status, self.code, self.summary, expected, found)
         return Ruling(self.status, self.code, self.summary)
 
-    def _notes(self) -> list[Note]:
+    def _notes(self) -> list[Caveat]:
         """What a pass does not show."""
         notes = [
             f"Tokens outside of a window of {self.length} of each conversation: their logits were not compared. Where "
@@ -172,7 +172,7 @@ class Decision:
                 f"tell from honest rounding: {', '.join(self.missed)}"
             )
             notes = [missed, *notes]
-        return [Note(note, about=About.ROUNDING) for note in notes]
+        return [Caveat(note, about=About.ROUNDING) for note in notes]
 
     def short_json(self) -> dict[str, Any]:
         """What each session's verdict tells of it."""
@@ -205,7 +205,7 @@ class Ruling:
     summary: str
     expected: str | None = None
     found: str | None = None
-    notes: tuple[Note, ...] = ()
+    notes: tuple[Caveat, ...] = ()
     tokens_checked: int = 0
 
 
