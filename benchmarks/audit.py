@@ -29,7 +29,7 @@ from verifiable.request.request import parse_canonical
 from verifiable.session.evidence import Kind
 from verifiable.session.records import Token, parse
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 TOKENS = 1024
 ROUNDS = 3

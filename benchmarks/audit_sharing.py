@@ -24,7 +24,7 @@ from verifier.auditing.scope import audited
 from verifier.campaign.client import Client
 from verifier.campaign.crew import Member, audit_all
 from verifier.campaign.fetched import Auditor, Fetched, Received
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 ROUNDS = 3
 TURNS, CONVERSATIONS, ANSWER = 6, 8, 16

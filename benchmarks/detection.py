@@ -36,8 +36,8 @@ from verifiable.manifest.manifest import Runtime
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams, acceptable, choose, sampling_key
 from verifier.commands.calibrate import read_settings
-from verifier.model.reexecute import Worker
 from verifier.model.texts import Conversation
+from verifier.model.worker import Worker
 from verifier.tolerant.calibrate import (
     Class,
     Scored,

@@ -28,7 +28,7 @@ from verifiable.llama.probe.cache import default_folder
 from verifiable.request.request import CHAT, COMPLETION
 from verifiable.session.evidence import Kind
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 TEMPERATURES = (0.0, 0.8)
 MODELS = ("smollm2", "gemma3")

@@ -37,7 +37,7 @@ from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import CHAT
 from verifiable.session.evidence import Kind
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 RUBBISH: tuple[bytes, ...] = (
     b"",

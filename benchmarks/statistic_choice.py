@@ -22,7 +22,7 @@ from fixtures import models
 from fixtures.quantise import variant
 from verifiable.sampling.logits import MAX_K, Entries
 from verifier.commands.calibrate import read_settings
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 from verifier.tolerant.calibrate import Class, Scored, claims_of, converse, replays
 from verifier.tolerant.statistics import Reals
 

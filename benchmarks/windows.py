@@ -20,7 +20,7 @@ from fixtures import models
 from fixtures.quantise import variant
 from verifiable.session.challenge import window_lot
 from verifier.commands.calibrate import read_settings
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 from verifier.tolerant.calibrate import Scored, claims_of, converse, honest_classes, replays
 from verifier.tolerant.eprocess import MARGIN, needed, power
 from verifier.tolerant.statistics import Distances, Score, score

@@ -24,7 +24,7 @@ from verifiable.manifest.manifest import Manifest, Runtime
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries, TopK
 from verifiable.session.records import Finish
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 SETTINGS = RuntimeSettings(n_ctx=1024, n_seq_max=1)
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from verifier.auditing.session import audit as audit
     from verifier.campaign.client import Client as Client
-    from verifier.model.reexecute import Worker as Worker
+    from verifier.model.worker import Worker as Worker
 
 _HOME = {
     "Client": "verifier.campaign.client",
-    "Worker": "verifier.model.reexecute",
+    "Worker": "verifier.model.process",
     "audit": "verifier.auditing.session",
 }
 """Public name -> the module that defines it."""

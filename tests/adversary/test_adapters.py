@@ -15,7 +15,7 @@ from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.session.evidence import Kind
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 QUESTION = [{"role": "user", "content": "Write two sentences about the sea."}]
 

@@ -15,7 +15,7 @@ from verifiable.llama.settings import RuntimeSettings
 from verifiable.session.evidence import Kind
 from verifiable.session.receipt import Receipt
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 pytestmark = pytest.mark.slow
 

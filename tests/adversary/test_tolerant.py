@@ -32,7 +32,7 @@ from verifiable.session.records import Finish
 from verifier.auditing.rounding import decide_sessions
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 from verifier.tolerant.calibrate import calibrate
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.tolerant import Comparison

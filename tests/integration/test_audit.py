@@ -221,7 +221,7 @@ def test_the_process_ends_with_its_worker(smollm2: Path) -> None:
 
 
 def test_a_command_that_the_process_does_not_know_ends_it(smollm2: Path) -> None:
-    child = Child("verifier.model.worker", 60.0)
+    child = Child("verifier.model.process", 60.0)
     with pytest.raises(VerificationError) as caught:
         child.call(["nothing"], print)
     assert caught.value.code == "auditor-crashed"

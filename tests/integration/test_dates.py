@@ -23,7 +23,7 @@ from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import CHAT, Request, parse_body
 from verifiable.session.receipt import Receipt
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 DATED = "{{ 'Today is ' + strftime_now('%d %B %Y, %H:%M') + '.\n' }}{% for m in messages %}{{ m.content }}{% endfor %}"
 DAY = 86_400_000

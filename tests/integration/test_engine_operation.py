@@ -31,7 +31,7 @@ from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import CHAT, COMPLETION, parse_body
 from verifiable.session.records import Finish, Token, parse
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 KEYS = ["sk-one", "sk-two"]
 

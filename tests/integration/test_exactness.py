@@ -18,7 +18,7 @@ from verifiable.request.request import CHAT, parse_body
 from verifiable.session.evidence import Kind
 from verifiable.session.records import Source, Token, parse
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 SUBJECTS = (
     "rivers bridges bread clocks winter maps glass sleep salt wolves "

@@ -18,7 +18,7 @@ from verifiable.checking.verdict import Status
 from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("matrix")]
 

@@ -17,7 +17,7 @@ from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import COMPLETION, parse_body
 from verifiable.session.evidence import Kind
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 SHAPE = Shape(4, 256, 4, 2, 256, experts=8)
 TOKENS = 40

@@ -27,7 +27,7 @@ from verifiable.manifest.manifest import verify_manifest
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.wire.keys import PublicKey
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 from verifier.tolerant.calibrate import calibrate
 from verifier.tolerant.calibration import files_of
 

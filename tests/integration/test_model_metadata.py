@@ -23,7 +23,7 @@ from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.records import Token, parse
 from verifiable.wire.keys import PublicKey
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 QUESTION = [{"role": "user", "content": "And then?"}]
 

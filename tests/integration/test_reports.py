@@ -43,7 +43,7 @@ from verifiable.tlog.checkpoint import Checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire.keys import PrivateKey, PublicKey
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 
 KEY = "sk-reports"
 

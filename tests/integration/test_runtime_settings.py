@@ -25,7 +25,7 @@ from verifiable.manifest.manifest import ALL_LAYERS, Manifest
 from verifiable.manifest.rope import Rope
 from verifiable.session.evidence import Evidence, Kind
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 from verifier.tolerant.calibration import settings_of as arithmetic_of
 
 SMALL = RuntimeSettings(n_ctx=64, n_seq_max=1)

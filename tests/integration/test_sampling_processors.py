@@ -22,7 +22,7 @@ from verifiable.sampling.turn import TurnSampler
 from verifiable.session.evidence import Kind
 from verifiable.session.records import Finish, Source, Token, parse
 from verifier.auditing.session import audit
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 from verifier.offline.replay import replay_records
 
 PERSON = {

@@ -305,13 +305,15 @@ def test_what_is_no_message_is_malformed(data: bytes) -> None:
 
 def test_commands_are_read_until_the_parent_leaves() -> None:
     source, sink = os.pipe()
-    with os.fdopen(source, "rb") as read, os.fdopen(sink, "wb") as write:
+    read = pipe.Reader(source)
+    with os.fdopen(sink, "wb") as write:
         thread = threading.Thread(target=lambda: pipe.write(write, ["load", 1, b"x"]))
         thread.start()
-        assert pipe.read(read) == ["load", 1, b"x"]
+        assert read.read() == ["load", 1, b"x"]
         thread.join()
-        write.close()
-        assert pipe.read(read) is None
+    with pytest.raises(pipe.ClosedError):
+        read.read()
+    read.close()
 
 
 METADATA = {

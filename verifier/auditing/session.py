@@ -49,7 +49,8 @@ from verifier.auditing.journal import CheckFailed, Journal
 from verifier.auditing.machine import compare_models, compare_numerics
 from verifier.auditing.scope import AuditDetails
 from verifier.auditing.turn import TurnResult, check_words, recompute
-from verifier.model.reexecute import Progress, Reexecutor, Worker
+from verifier.model.reexecute import Progress, Reexecutor
+from verifier.model.worker import Worker
 from verifier.offline.fault import Fault
 from verifier.offline.rebuild import Bound, check_same_history
 from verifier.offline.replay import replay_records, replayable

@@ -35,7 +35,7 @@ from verifier.campaign.outcome import Challenge, Outcome
 from verifier.campaign.plan import ChallengePlan
 from verifier.campaign.remember import Memory
 from verifier.commands.files import read_target
-from verifier.model.reexecute import Worker
+from verifier.model.worker import Worker
 from verifier.offline.fault import Fault
 from verifier.offline.offline import readings
 from verifier.tolerant.calibration import Calibration

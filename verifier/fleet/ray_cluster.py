@@ -14,7 +14,8 @@ from verifiable.errors import PolicyError
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.wire.keys import PublicKey
 from verifier.fleet.fleet import Job, LostError, carry_out
-from verifier.model.reexecute import Reexecutor, Worker
+from verifier.model.reexecute import Reexecutor
+from verifier.model.worker import Worker
 
 Make = Callable[[str], Reexecutor]
 """Makes the model with that SHA-256, in the auditor's process."""

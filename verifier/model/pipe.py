@@ -1,4 +1,4 @@
-"""Messages between the auditor and its worker process: a length, then deterministic CBOR.
+"""Messages between the auditor and the process of its model: a length, then deterministic CBOR.
 
 Not pickle: the worker runs C code over files and numbers that a stranger chose, so what comes back from it is parsed
 as strictly as anything else.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import time
 from typing import IO
 
 from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError, VerificationError
@@ -41,19 +40,10 @@ def write(file: IO[bytes], message: list[Value]) -> None:
     file.flush()
 
 
-def read(file: IO[bytes]) -> list[Value] | None:
-    """Wait for one message; None when the other end has closed the pipe."""
-    length = file.read(4)
-    if len(length) < 4:
-        return None
-    data = file.read(int.from_bytes(length, "big"))
-    return encoding.array(encoding.decode(data, _BOUNDS), None, "message")
-
-
 class Reader:
-    """Reads messages from a file descriptor, never waiting longer than `patience` seconds for the next bytes."""
+    """Reads messages from a file descriptor. Waits `patience` seconds for the next bytes, for ever where it is None."""
 
-    def __init__(self, descriptor: int, patience: float) -> None:
+    def __init__(self, descriptor: int, patience: float | None = None) -> None:
         self._descriptor = descriptor
         self._patience = patience
         self._buffer = bytearray()
@@ -67,8 +57,7 @@ class Reader:
 
     def _take(self, size: int) -> bytes:
         while len(self._buffer) < size:
-            deadline = time.monotonic() + self._patience
-            ready, _, _ = select.select([self._descriptor], [], [], max(deadline - time.monotonic(), 0.0))
+            ready, _, _ = select.select([self._descriptor], [], [], self._patience)
             if not ready:
                 raise StalledError
             data = os.read(self._descriptor, _CHUNK)

@@ -18,8 +18,9 @@ from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.manifest.manifest import Runtime
 from verifiable.sampling.logits import MAX_K, Entries
-from verifier.model.reexecute import Reexecutor, Worker
+from verifier.model.reexecute import Reexecutor
 from verifier.model.texts import DAY, Conversation, requests
+from verifier.model.worker import Worker
 from verifier.tolerant.calibration import Calibration, Sample, files_of, settings_of
 from verifier.tolerant.eprocess import ALPHA, FEWEST, power
 from verifier.tolerant.statistics import FLOOR, Distances, measure

@@ -1,0 +1,199 @@
+"""The auditor's child process: the only place where the verifier runs llama.cpp.
+
+A malformed file or an unlucky setting can make C code end its process, and nothing in Python can catch that. Here it
+ends this process, and the parent makes a verdict of it. Commands come in on standard input and answers leave on
+standard output (see `pipe`); llama.cpp's own output goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO
+
+from verifiable.errors import EngineError, VerifiableError
+from verifiable.llama.chat.prompt import prompt_ids
+from verifiable.llama.context import Context
+from verifiable.llama.gguf.identity import identify
+from verifiable.llama.gguf.lora import adapters_from_cbor
+from verifiable.llama.gguf.metadata import inspect
+from verifiable.llama.library import load_library
+from verifiable.llama.model import Model
+from verifiable.llama.probe import cache as probe_cache
+from verifiable.llama.probe.probe import probe
+from verifiable.llama.settings import RuntimeSettings, from_dict
+from verifiable.manifest.manifest import ModelIdentity
+from verifiable.request.request import parse_canonical
+from verifiable.wire import encoding
+from verifiable.wire.encoding import Value
+from verifiable.wire.ids import pack, unpack
+from verifier.model import pipe
+from verifier.model.converse import converse
+from verifier.model.memory import check_memory
+from verifier.model.scoring import Scorer, evaluate, start
+
+Send = Callable[[list[Value]], None]
+
+
+class Session:
+    """What the process holds between commands: one model and one context, kept as long as the settings stay."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._identity: ModelIdentity | None = None
+        self._model: Model | None = None
+        self._wanted: tuple[object, ...] = ()
+        self._context: Context | None = None
+        self._share = False
+        self._held: list[int] = []
+
+    def handle(self, command: list[Value]) -> Value:
+        """Carry out one command and return its result."""
+        name = encoding.text(command[0], "command", 32)
+        method: Callable[..., Value] = getattr(self, f"do_{name}")
+        return method(*command[1:])
+
+    def do_identify(self, path: str, adapters: Value) -> Value:
+        self._identity = identify(path, self._progress("hashing"), adapters_from_cbor(adapters))
+        return self._identity.to_cbor()
+
+    def do_probe(self, path: str, adapters: Value, settings: Value, cache: str | None) -> Value:
+        """Run the numerics probe. `do_identify` has read the same files before."""
+        chosen = from_dict(settings)
+        model = self._load(path, adapters, chosen)
+        folder = probe_cache.default_folder() if cache == "" else cache
+        progress = self._progress("probing")
+        result = probe(path, chosen, progress, folder, model=model, identity=self._identity, adapters=model.adapters)
+        return [result.invariant, result.fingerprint, list(result.build)]
+
+    def do_load(self, path: str, adapters: Value, settings: Value, share: bool) -> Value:
+        """Make sure that the model is loaded and the context has these settings.
+
+        With `share` the memory of one turn is kept for the next, as far as both begin with the same tokens. Only for
+        settings that the numerics probe found invariant: under them it does not matter how the memory came about.
+        """
+        chosen = from_dict(settings)
+        model = self._load(path, adapters, chosen)
+        self._share = share
+        if self._context is None or self._context.settings != chosen:
+            self._forget()
+            check_memory(inspect(path).metadata, chosen)
+            self._context = Context(model, chosen)
+        return [model.n_vocab, pack(sorted(model.eog))]
+
+    def do_prompt(self, canonical: bytes, opened: int | None) -> Value:
+        return pack(prompt_ids(self._loaded(), parse_canonical(canonical), opened))
+
+    def do_pieces(self, ids: bytes) -> Value:
+        model = self._loaded()
+        return [model.piece(token) for token in unpack(ids)]
+
+    def do_score(self, prompt: bytes, tokens: bytes, k: int, as_generated: bool, processing: Value) -> Value:
+        """Send the records' entries of `tokens` in order, a message for each decode: ["rows", ids, logits, masks].
+
+        Returns how many tokens were there already from the turn before.
+
+        `processing` is None, or [sampling parameters, constraint] of a turn with processors. Only then there are masks:
+        for each entry a byte, 1 where the draw may take it.
+        """
+        context, model = self._context, self._loaded()
+        if context is None:
+            raise EngineError("no context was made yet", hint="This is a fault of the auditor.")
+        before, answer = unpack(prompt), unpack(tokens)
+        ids, first = [*before, *answer[:-1]], len(before) - 1
+        scorer = Scorer(model, min(k, model.n_vocab), answer, processing)
+        share = self._share and not as_generated
+        held, self._held = self._held if share else [], []  # until it is known what the memory holds now
+        shared = start(context, held, ids, first)
+        for rows in evaluate(context, ids, shared, first, as_generated):
+            records = [scorer(row) for row in rows]
+            self._send(
+                [
+                    "rows",
+                    b"".join([entries.id_bytes() for entries, _ in records]),
+                    b"".join([entries.logit_bytes() for entries, _ in records]),
+                    b"".join([mask for _, mask in records]),
+                ]
+            )
+        if share:
+            self._held = ids
+        return shared
+
+    def do_converse(self, path: str, adapters: Value, settings: Value, requests: Value) -> Value:
+        """Generate an answer to each request (canonical) and send it: ["conversation", prompt ids, answer ids]."""
+        chosen = from_dict(settings)
+        model = self._load(path, adapters, chosen)
+        self._forget()
+        asked = [
+            parse_canonical(encoding.bytes_(item, "request")) for item in encoding.array(requests, None, "requests")
+        ]
+        for at in range(0, len(asked), chosen.n_seq_max):
+            for made in converse(model, chosen, asked[at : at + chosen.n_seq_max]):
+                self._send(["conversation", pack(made.prompt), pack(made.answer)])
+        return None
+
+    def _forget(self) -> None:
+        if self._context is not None:
+            self._context.close()
+        self._context, self._held = None, []
+
+    def _load(self, path: str, adapters: Value, settings: RuntimeSettings) -> Model:
+        load_library(settings.tiled, passive=settings.n_threads == 1)
+        added, device = adapters_from_cbor(adapters), settings.device
+        wanted = (path, added, settings.repack, settings.n_gpu_layers, device)
+        if self._model is None or self._wanted != wanted:
+            if self._model is not None:
+                self._model.close()  # closes its context first
+            self._model = self._context = None
+            self._model = Model.load(
+                path,
+                settings.repack,
+                settings.n_gpu_layers,
+                progress=self._progress("loading"),
+                adapters=added,
+                device=device,
+            )
+            self._wanted = wanted
+        return self._model
+
+    def _loaded(self) -> Model:
+        if self._model is None:
+            raise EngineError("no model was loaded yet", hint="This is a fault of the auditor.")
+        return self._model
+
+    def _progress(self, stage: str) -> Callable[[int, int], None]:
+        return lambda done, total: self._send(["progress", stage, done, total])
+
+
+def serve(commands: pipe.Reader, answers: IO[bytes]) -> None:
+    """Answer commands until the parent closes the pipe."""
+
+    def send(message: list[Value]) -> None:
+        pipe.write(answers, message)
+
+    session = Session(send)
+    with suppress(pipe.ClosedError):
+        while True:
+            command = commands.read()
+            try:
+                send(["done", session.handle(command)])
+            except VerifiableError as error:
+                send(pipe.message_of(error))
+
+
+def main() -> None:
+    """Keep the pipe to ourselves: whatever else the process prints goes to standard error."""
+    commands, answers = pipe.Reader(os.dup(0)), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    try:
+        serve(commands, answers)
+    except BrokenPipeError:
+        sys.exit(0)  # the parent has gone, and nobody is left to tell
+
+
+if __name__ == "__main__":
+    main()
