@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Client": "verifier.campaign.client",
-    "Worker": "verifier.model.process",
+    "Worker": "verifier.model.worker",
     "audit": "verifier.auditing.session",
 }
 """Public name -> the module that defines it."""

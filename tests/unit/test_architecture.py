@@ -106,3 +106,10 @@ def test_public_names_do_not_load_what_they_do_not_need() -> None:
     loaded = imported_by("from verifiable import MalformedError")
     assert "verifiable.errors" in loaded
     assert not loaded & {"numpy", "cbor2", "nacl"}
+
+
+def test_every_public_name_of_verifier_exists() -> None:
+    import verifier
+
+    for name in verifier.__all__:
+        assert getattr(verifier, name).__name__ == name
