@@ -10,9 +10,8 @@ import typer
 
 from engine.web.server import Server
 from engine.witness.witness import Witness, make_app
-from verifiable.errors import PolicyError, StoreError
-from verifiable.wire.key_file import read_or_make_key
-from verifiable.wire.keys import PublicKey
+from verifiable.errors import StoreError
+from verifiable.wire.key_file import read_or_make_key, read_public
 
 
 def witness(
@@ -28,17 +27,6 @@ def witness(
     except OSError as error:
         raise StoreError(f"the folder {data} can't be made", found=str(error)) from error
     key, _ = read_or_make_key(data / "witness.key", name)
-    running = Witness(key, [read_key(text) for text in log], data / "seen")
+    running = Witness(key, [key for text in log for key in read_public(text)], data / "seen")
     server = Server(make_app(running), host, port, lambda base: print(f"{running.vkey} {base}", flush=True))
     asyncio.run(server.listen())
-
-
-def read_key(text: str) -> PublicKey:
-    """A verifier key, given as it is or as the name of a file with it."""
-    path = Path(text)
-    if "+" not in text or path.is_file():
-        try:
-            text = path.read_text("utf-8").strip()
-        except (OSError, UnicodeError) as error:
-            raise PolicyError("a log's key", expected="a verifier key or a file with one", found=str(error)) from error
-    return PublicKey.parse(text)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from verifiable import files
-from verifiable.errors import MalformedError
+from verifiable.errors import MalformedError, PolicyError
+from verifiable.wire.key_file import read_public
+from verifiable.wire.keys import PrivateKey
 
 
 def test_no_more_is_read_than_the_bound(tmp_path: Path) -> None:
@@ -69,3 +71,17 @@ def test_a_replacement_that_fails_leaves_the_old_bytes_alone(tmp_path: Path, mon
         files.replace(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_verifier_keys_come_as_they_are_or_in_a_file_with_comments(tmp_path: Path) -> None:
+    one, other = (PrivateKey.generate(name, bytes(32)).public for name in ("one", "other"))
+    path = tmp_path / "keys"
+    path.write_text(f"# the provider's\n{one.vkey()}\n\n  {other.vkey()}\n")
+    assert read_public(str(path)) == [one, other]
+    assert read_public(one.vkey()) == [one]
+    path.write_text("# none\n")
+    for text, words in ((str(path), "holds no key"), (str(tmp_path / "none"), "no such key file")):
+        with pytest.raises(PolicyError, match=words):
+            read_public(text)
+    with pytest.raises(MalformedError):
+        read_public(one.vkey()[:-2] + "AA")

@@ -15,7 +15,7 @@ import pytest
 
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TRUST, Recording, ask, identity, made_up, manifest
-from verifiable.checking.verdict import INCONCLUSIVE_CODES, Note, Status, Verdict
+from verifiable.checking.verdict import INCONCLUSIVE_CODES, Caveat, Status, Verdict
 from verifiable.errors import EngineError, MalformedError
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.manifest import ModelFile
@@ -224,8 +224,8 @@ def test_many_sessions_are_summed_up() -> None:
 
 def test_notes_of_many_sessions_stand_in_their_order_whatever_their_words() -> None:
     """Each once, counted by session; of which turns it is said is left out, and a sentence may begin like a name."""
-    first = (Note("not opened", "Turns 0, 2"), Note("Turning back: not shown"))
-    second = (Note("not opened", "Turn 1"), Note("z"), Note("a"))
+    first = (Caveat("not opened", "Turns 0, 2"), Caveat("Turning back: not shown"))
+    second = (Caveat("not opened", "Turn 1"), Caveat("z"), Caveat("a"))
     assert merge([first, second]) == [
         "Not opened (2 of 2 sessions)",
         "Turning back: not shown (1 of 2 sessions)",

@@ -1,4 +1,4 @@
-"""Secrets in files: written once, durable before they are used, and for nobody but their owner to read."""
+"""Keys in files. Secrets are written once, durable before they are used, and for nobody but their owner to read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import os
 from pathlib import Path
 
 from verifiable import files
-from verifiable.errors import MalformedError, StoreError
-from verifiable.wire.keys import PrivateKey
+from verifiable.errors import MalformedError, PolicyError, StoreError
+from verifiable.wire.keys import PrivateKey, PublicKey
+
+MAX_BYTES = 1 << 16
+"""Longest file of keys that is read."""
 
 
 def read_secret(path: Path) -> str:
@@ -49,3 +52,25 @@ def read_or_make_key(path: Path, name: str) -> tuple[PrivateKey, bool]:
     except OSError as error:
         raise StoreError(f"the key {path} can't be made", found=str(error)) from error
     return key, True
+
+
+def read_public(text: str) -> list[PublicKey]:
+    """Verifier keys (C2SP): such a key itself, or the name of a file with keys, one a line, # before comments.
+
+    Raises:
+        PolicyError: it is neither, or the file holds no key or can't be read.
+        MalformedError: a key is damaged.
+    """
+    path = Path(text)
+    if not path.is_file():
+        if "+" not in text:
+            raise PolicyError("no such key file", expected="a verifier key, or a file with it", found=text)
+        return [PublicKey.parse(text)]
+    try:
+        lines = [line.strip() for line in files.read(path, MAX_BYTES).decode("utf-8", "replace").splitlines()]
+    except OSError as error:
+        raise PolicyError(f"{path} can't be read", found=str(error)) from error
+    keys = [PublicKey.parse(line) for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise PolicyError(f"{path} holds no key", expected="a line name+hash+base64", found="none")
+    return keys

@@ -7,40 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from verifiable import files
-from verifiable.errors import MalformedError, PolicyError
+from verifiable.errors import MalformedError
 from verifiable.session import evidence as evidences
 from verifiable.session import receipt as receipts
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
+from verifiable.wire.key_file import MAX_BYTES, read_public
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.text import read_base64url
 
-MAX_KEY_FILE = 1 << 16
 MAX_TEXT = 64 << 20
 _BASE64URL = re.compile(rb"[A-Za-z0-9_-]+={0,2}\s*")
 
 
 def read_trust(values: Sequence[str]) -> list[PublicKey]:
-    """The keys of `--trust`: each a file with verifier keys (C2SP), one a line, or such a key itself.
-
-    Raises:
-        PolicyError: a value is neither.
-        MalformedError: a key is damaged.
-    """
-    keys: list[PublicKey] = []
-    for value in values:
-        path = Path(value)
-        if path.is_file():
-            lines = [line.strip() for line in files.read(path, MAX_KEY_FILE).decode("utf-8", "replace").splitlines()]
-            found = [PublicKey.parse(line) for line in lines if line and not line.startswith("#")]
-            if not found:
-                raise PolicyError(f"{value} holds no key", expected="a line name+hash+base64", found="none")
-            keys += found
-        elif "+" in value:
-            keys.append(PublicKey.parse(value))
-        else:
-            raise PolicyError("no such key file", expected="a file with the provider's public key", found=value)
-    return keys
+    """The keys of `--trust`; see `read_public` for what each may be and what is raised."""
+    return [key for value in values for key in read_public(value)]
 
 
 def read_receipt(path: Path) -> Receipt:
@@ -82,7 +64,7 @@ def read_text(path: Path) -> str:
 def read_secret(value: str | None) -> str | None:
     """A key given as a file or as itself."""
     if value is not None and Path(value).is_file():
-        return files.read(Path(value), MAX_KEY_FILE).decode("utf-8", "replace").strip()
+        return files.read(Path(value), MAX_BYTES).decode("utf-8", "replace").strip()
     return value
 
 

@@ -12,6 +12,7 @@ import typer
 
 from verifiable.errors import PolicyError, VerificationError
 from verifiable.tlog.cosignature import CosignerKey
+from verifiable.wire.key_file import read_public
 from verifiable.wire.keys import PublicKey
 from verifier.monitor.fetch import HttpFetch
 from verifier.monitor.monitor import MAX_MANIFEST, ForkError, Look, Monitor, TwoHeadsError
@@ -80,12 +81,7 @@ def _tell(look: Look, as_json: bool) -> None:
 
 
 def _key(text: str) -> PublicKey:
-    path = Path(text)
-    if path.is_file():
-        try:
-            text = path.read_text("utf-8").strip()
-        except (OSError, UnicodeError) as error:
-            raise PolicyError(
-                "the log's key", expected="a verifier key or a file with one", found=str(error)
-            ) from error
-    return PublicKey.parse(text)
+    keys = read_public(text)
+    if len(keys) > 1:
+        raise PolicyError("the log's key", expected="one key", found=f"{len(keys)} keys in {text}")
+    return keys[0]

@@ -18,7 +18,7 @@ from verifiable.checking.verdict import Status
 from verifiable.errors import MalformedError, StoreError, VerificationError
 from verifiable.wire import encoding
 from verifiable.wire.cose import sign1, verify1
-from verifiable.wire.key_file import read_or_make_key
+from verifiable.wire.key_file import read_or_make_key, write_line
 from verifiable.wire.keys import PrivateKey, PublicKey
 from verifiable.wire.sealed import seal, unseal
 from verifier.campaign.outcome import overall
@@ -113,7 +113,7 @@ def signing_key(path: Path) -> tuple[PrivateKey, bool]:
     public = path.with_name(path.name + ".pub")
     try:
         if not public.exists():
-            public.write_text(key.public.vkey() + "\n", encoding="utf-8")
+            write_line(public, key.public.vkey(), 0o644)
     except OSError as error:
         raise StoreError(f"{public} can't be written", found=str(error)) from error
     return key, made
