@@ -1,16 +1,16 @@
 """Where this machine's bits are not the provider's: comparison within rounding, in place of steps 24 to 26.
 
-A session is compared by itself (`compare`) and has a verdict of its own (`verdict`). Over all the sessions of a
-provider the decision is made again (`decide_sessions`), since it is about the provider. See docs/tolerant.md.
+A session is compared, and has a verdict, by itself (`compare`). Over all the sessions of a provider the decision is
+made again (`decide_sessions`), since it is about the provider. See docs/tolerant.md.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from verifiable.checking.checks import OpenedEvidence
+from verifiable.checking.checks import OpenedEvidence, OpenedTurn
 from verifiable.checking.verdict import About, Step, Verdict
 from verifiable.session.challenge import window_lot
 from verifiable.session.receipt import Receipt
@@ -34,14 +34,6 @@ RULED = frozenset({None, "too-little-evidence", "distribution-differs"})
 """Reason codes that a decision gives. A verdict with another one was proven otherwise, and is not decided again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What was measured of a session, and the result of each of its turns."""
-
-    distances: Distances
-    results: tuple[TurnResult, ...]
-
-
 def compare(
     journal: Journal,
     opened: OpenedEvidence,
@@ -51,17 +43,19 @@ def compare(
     fault: Fault,
     show: Show | None,
     seed: bytes,
-) -> Compared:
-    """Measure how far the records are from what is computed here; the draws are replayed from the records.
+    receipt: Receipt | None,
+) -> Verdict:
+    """The verdict on a session by itself: how far its records are from what is computed here.
 
     Args:
         fault: why the bits can't be compared.
         show: gets the records of turns whose tokens alone were given.
         seed: draws which tokens are compared.
     """
-    runtime = opened.session.manifest.runtime
+    session = opened.session
+    runtime = session.manifest.runtime
     with journal.step(Step.ROUNDING) as passed:
-        calibration.check_fits(worker.identity(), opened.session.manifest, worker.probe(runtime).build)
+        calibration.check_fits(worker.identity(), session.manifest, worker.probe(runtime).build)
         turns = [turn for turn in opened.turns if turn.whole and turn.count]
         fetched = {} if show is None else {turn.number: show(turn.number) for turn in turns if not turn.shown}
         turns = [fetched.get(turn.number, turn) for turn in turns]
@@ -71,9 +65,30 @@ def compare(
             departed = replay_records(turn)
             if departed is not None:
                 raise CheckFailed(departed, TurnResult.unreached(turn, departed))
-        lot = window_lot(seed, opened.session.head.session)
+        lot = window_lot(seed, session.head.session)
         distances, parts = measure_turns(turns, prompts, worker, runtime, calibration.lengths()[-1], lot)
         passed(f"{len(distances)} tokens from token {distances.start} on, compared with this machine's own rounding")
+    results = _results(turns, parts, distances)
+    decision = decide(calibration, [distances])
+    total = sum(turn.count for turn in opened.turns)
+    ruling = decision.ruling(0, total)
+    return Verdict(
+        ruling.status,
+        ruling.summary,
+        code=ruling.code,
+        session=session.head.session.hex(),
+        expected=ruling.expected,
+        found=ruling.found,
+        checks=tuple(journal.checks),
+        notes=(*scope.notes(opened, results, receipt), *ruling.notes),
+        tokens_checked=ruling.tokens_checked,
+        tokens_total=total,
+        details=replace(scope.details(opened, results, fault), comparison=Comparison(distances, seed, decision)),
+    )
+
+
+def _results(turns: Sequence[OpenedTurn], parts: Sequence[range], distances: Distances) -> list[TurnResult]:
+    """What came of each turn, of whose tokens a part was compared."""
     claims = iter(map(float, distances.claim))
     results = []
     for turn, part in zip(turns, parts, strict=True):
@@ -81,36 +96,7 @@ def compare(
         strip = (UNCHECKED * part.start + COMPARED * len(part)).ljust(turn.count, UNCHECKED)
         prompt = turn.leaf.prompt_count
         results.append(TurnResult(turn.number, prompt, turn.count, 0, strip, differences=apart))
-    return Compared(distances, tuple(results))
-
-
-def verdict(
-    journal: Journal,
-    opened: OpenedEvidence,
-    receipt: Receipt | None,
-    compared: Compared,
-    calibration: Calibration,
-    fault: Fault,
-    seed: bytes,
-) -> Verdict:
-    """The verdict on a session by itself."""
-    decision = decide(calibration, [compared.distances])
-    total = sum(turn.count for turn in opened.turns)
-    ruling = decision.ruling(0, total)
-    details = scope.details(opened, compared.results, fault)
-    return Verdict(
-        ruling.status,
-        ruling.summary,
-        code=ruling.code,
-        session=opened.session.head.session.hex(),
-        expected=ruling.expected,
-        found=ruling.found,
-        checks=tuple(journal.checks),
-        notes=(*scope.notes(opened, compared.results, receipt), *ruling.notes),
-        tokens_checked=ruling.tokens_checked,
-        tokens_total=total,
-        details=replace(details, comparison=Comparison(compared.distances, seed, decision)),
-    )
+    return results
 
 
 def decide_sessions(

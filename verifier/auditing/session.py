@@ -137,8 +137,8 @@ def _audit(journal: Journal, opened: OpenedEvidence, worker: Reexecutor, asked: 
     show = None if asked.fetch_full is None else _show(asked.fetch_full, opened.session, bounds[0], asked.trust)
     fault = _compare_numerics(journal, opened.session.manifest, worker, asked.calibration is not None)
     if fault is not None and asked.calibration is not None:
-        compared = rounding.compare(journal, opened, prompts, worker, asked.calibration, fault, show, asked.seed)
-        return rounding.verdict(journal, opened, asked.client, compared, asked.calibration, fault, asked.seed)
+        how = (asked.calibration, fault, show, asked.seed, asked.client)
+        return rounding.compare(journal, opened, prompts, worker, *how)
     results = _recompute(journal, opened, prompts, bounds, worker, show)
     checked, total = _checked(results), _total(opened)
     return Verdict(

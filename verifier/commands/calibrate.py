@@ -67,8 +67,7 @@ def calibrate(
     runtime, k = read_settings(manifest, trust or [], settings)
 
     def say(stage: str, done: int, total: int) -> None:
-        if stage:
-            print(f"[{done + 1} of {total}] {stage}", file=sys.stderr, flush=True)
+        print(f"[{done + 1} of {total}] {stage}", file=sys.stderr, flush=True)
 
     made = measure(
         model,

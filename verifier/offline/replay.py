@@ -187,43 +187,23 @@ class Departed:
     def fault(self) -> Fault:
         """Codes: `token-not-sampled`, `temperature-differs`, `text-not-sampled`."""
         first, others, wrong = self.tokens[0], self.others, len(self.tokens)
-        expected = "id " + " or ".join(map(str, first.expected))
-        found = f"id {first.found}"
+        expected, found = "id " + " or ".join(map(str, first.expected)), f"id {first.found}"
+        hint = guess = None
         if wrong == 1:
-            return Fault(
-                "token-not-sampled",
-                "one token is not the one that its record and the nonce give",
-                first.index,
-                first.position,
-                expected=expected,
-                found=found,
-                hint=None
-                if others is None
-                else f"A temperature of {others} would give every token of this turn as well.",
-                details=self,
-            )
-        if others is not None:
-            return Fault(
-                "temperature-differs",
-                f"{wrong} of {self.of} tokens were drawn at another temperature than was asked for",
-                first.index,
-                first.position,
-                expected=f"temperature {self.asked:g}: {expected}",
-                found=f"temperature {others}: {found}",
-                hint="Proven, not guessed: at that temperature every token of the turn follows from its record.",
-                details=self,
-            )
-        return Fault(
-            "text-not-sampled",
-            f"{wrong} of {self.of} tokens are not the ones that their records and the nonce give",
-            first.index,
-            first.position,
-            expected=expected,
-            found=found,
-            hint="The text was not drawn from these logits: no temperature explains it either.",
-            guess="Text of another model, scored by this one; or another sampler.",
-            details=self,
-        )
+            code, what = "token-not-sampled", "one token is not the one that its record and the nonce give"
+            if others is not None:
+                hint = f"A temperature of {others} would give every token of this turn as well."
+        elif others is not None:
+            code = "temperature-differs"
+            what = f"{wrong} of {self.of} tokens were drawn at another temperature than was asked for"
+            expected, found = f"temperature {self.asked:g}: {expected}", f"temperature {others}: {found}"
+            hint = "Proven, not guessed: at that temperature every token of the turn follows from its record."
+        else:
+            code = "text-not-sampled"
+            what = f"{wrong} of {self.of} tokens are not the ones that their records and the nonce give"
+            hint = "The text was not drawn from these logits: no temperature explains it either."
+            guess = "Text of another model, scored by this one; or another sampler."
+        return Fault(code, what, first.index, first.position, expected, found, hint, guess, self)
 
 
 def replay(

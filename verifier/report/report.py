@@ -15,7 +15,7 @@ from verifier.auditing.scope import TurnDetails, audited
 from verifier.campaign.outcome import SHARE, Outcome
 from verifier.report import tolerant as report_tolerant
 from verifier.report.meaning import meaning
-from verifier.report.show import moment, place, short
+from verifier.report.show import moment, place, plural, short
 from verifier.report.strip import cell, describe, legend, safe, strip
 
 MOST_STRIPS = 60
@@ -51,8 +51,9 @@ def _banner(outcome: Outcome) -> tuple[str, str]:
     total, tokens = len(outcome.verdicts), f"{outcome.tokens_checked:,}"
     if outcome.status is Status.EXACT:
         text = (
-            f"The provider answered with the model it promised, word for word. {tokens} tokens in {_count(total)} were "
-            "computed again here and agree to the last bit with what the provider had signed."
+            f"The provider answered with the model it promised, word for word. {tokens} tokens in "
+            f"{plural(total, 'session')} were computed again here and agree to the last bit with what "
+            "the provider had signed."
         )
         if outcome.challenge is not None and outcome.challenge.population > 1:
             text += (
@@ -65,7 +66,7 @@ def _banner(outcome: Outcome) -> tuple[str, str]:
         return "Inconclusive", "<p>There was no session to audit, so nothing was shown.</p>"
     if outcome.status is Status.FAILED:
         failed = outcome.count(Status.FAILED)
-        head = f"{failed} of {_count(total)} failed." if total > 1 else ""
+        head = f"{failed} of {plural(total, 'session')} failed." if total > 1 else ""
         return "Failed", f"<p>{safe(meaning(worst.code).means)} {safe(head)}</p>"
     text = f"{meaning(worst.code).means} This is no pass, and no proof against the provider either."
     return "Inconclusive", f"<p>{safe(text)}</p>"
@@ -112,7 +113,7 @@ def _failures(outcome: Outcome) -> str:
 
 def _checked(outcome: Outcome) -> str:
     compared, total = outcome.tokens_compared, outcome.tokens_total
-    items = [f"{outcome.count(Status.EXACT)} of {_count(len(outcome.verdicts))} verified exactly"]
+    items = [f"{outcome.count(Status.EXACT)} of {plural(len(outcome.verdicts), 'session')} verified exactly"]
     if compared:
         items.append(
             f"{compared:,} of {total:,} tokens computed again with your own copy of the model, and every committed "
@@ -232,7 +233,3 @@ def _word(verdict: Verdict) -> str:
 def _items(items: Iterable[str]) -> str:
     listed = "".join(f"<li>{item}</li>" for item in items)
     return f"<ul>{listed}</ul>" if listed else ""
-
-
-def _count(sessions: int) -> str:
-    return f"{sessions:,} session{'' if sessions == 1 else 's'}"

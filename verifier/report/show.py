@@ -45,15 +45,13 @@ def audit(outcome: Outcome) -> list[str]:
     worst = outcome.worst
     if outcome.status is Status.EXACT:
         lines.append(
-            colour("VERIFIED, exactly.", _GREEN)
-            + f"  {_sessions(outcome.count(Status.EXACT), len(outcome.verdicts))}, {outcome.tokens_checked:,} of "
+            colour("VERIFIED, exactly.", _GREEN) + f"  {_of_all(outcome, Status.EXACT)}, {outcome.tokens_checked:,} of "
             f"{outcome.tokens_total:,} tokens: every committed logit has the same bits here,"
         )
         lines.append("every token is the one its record and the turn's key give.")
     elif outcome.status is Status.STATISTICAL and worst is not None:
         lines.append(
-            colour("VERIFIED, within rounding.", _GREEN)
-            + f"  {_sessions(outcome.count(Status.STATISTICAL), len(outcome.verdicts))}; {worst.summary}."
+            colour("VERIFIED, within rounding.", _GREEN) + f"  {_of_all(outcome, Status.STATISTICAL)}; {worst.summary}."
         )
     elif worst is None:
         lines.append(colour("INCONCLUSIVE", _YELLOW) + "  there is no session to audit. Nothing was checked.")
@@ -91,7 +89,7 @@ def signed_report(checked: SignedReport) -> list[str]:
         f"Audited: {report.get('source', '')}",
         f"Result: {report['status']}; {report['verified']} verified exactly, {report['verified_statistical']} within "
         f"rounding, {report['failed']} failed, {report['inconclusive']} inconclusive, of "
-        f"{_plural(report['sessions'], 'session')}",
+        f"{plural(report['sessions'], 'session')}",
     ]
     codes = sorted({str(verdict["code"]) for verdict in report["verdicts"] if verdict.get("code")})
     lines += [f"Found: {', '.join(codes)}"] if codes else []
@@ -171,24 +169,24 @@ def _facts(outcome: Outcome) -> list[str]:
             (
                 "Challenge",
                 f"seed {challenge.seed.hex()}, used after the list of {challenge.population:,} sessions was fetched → "
-                f"{_plural(challenge.drawn, 'session')}, {tokens}",
+                f"{plural(challenge.drawn, 'session')}, {tokens}",
             )
         )
     return [printable(f"{label:<11} {text}") for label, text in rows]
 
 
+def _of_all(outcome: Outcome, status: Status) -> str:
+    return f"{outcome.count(status)} of {plural(len(outcome.verdicts), 'session')}"
+
+
 def _tally(outcome: Outcome) -> str:
     return (
         f"{outcome.count(Status.EXACT)} verified exactly, {outcome.count(Status.FAILED)} failed, "
-        f"{outcome.count(Status.INCONCLUSIVE)} inconclusive, of {_plural(len(outcome.verdicts), 'session')}."
+        f"{outcome.count(Status.INCONCLUSIVE)} inconclusive, of {plural(len(outcome.verdicts), 'session')}."
     )
 
 
-def _sessions(part: int, total: int) -> str:
-    return f"{part} of {_plural(total, 'session')}"
-
-
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

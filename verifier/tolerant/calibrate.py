@@ -197,7 +197,6 @@ def calibrate(
                 samples.append(sample(item, claims, own))
             else:
                 tell(f"{item.name} is left out: the bits of a replay", at + 2, total)
-        tell("", total, total)
     if not samples:
         raise PolicyError(
             "no honest variation on this machine differs from the auditor's replays",

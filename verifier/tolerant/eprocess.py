@@ -156,12 +156,11 @@ class EProcess:
         lowest: Reals = np.min([_of_class(bets) for bets in self._bets.values()], axis=0)
         return lowest
 
-    def by_kind(self) -> dict[str, float]:
-        """The natural logarithms of the first run's e-values from ranks alone and from far tails alone."""
-        return {
-            "rank": min(float(_average(np.stack([bet.rank() for bet in bets], 1))[0]) for bets in self._bets.values()),
-            "far": min(float(_average(np.stack([bet.far() for bet in bets], 1))[0]) for bets in self._bets.values()),
-        }
+    def by_kind(self) -> tuple[float, float]:
+        """The natural logarithms of the first run's e-values from ranks alone, and from far tails alone."""
+        rank = min(float(_average(np.stack([bet.rank() for bet in bets], 1))[0]) for bets in self._bets.values())
+        far = min(float(_average(np.stack([bet.far() for bet in bets], 1))[0]) for bets in self._bets.values())
+        return rank, far
 
 
 def _of_class(bets: Sequence[Bets]) -> Reals:
@@ -193,8 +192,7 @@ def run(classes: Mapping[str, Sequence[Score]], scores: Sequence[Score], alpha: 
         process.add(np.array([one.mean]), np.array([one.tail]))
         logs.append(float(process.logs()[0]))
     crossed = next((at for at, value in enumerate(logs) if value >= -math.log(alpha)), None)
-    kinds = process.by_kind()
-    return Path(tuple(logs), crossed, kinds["rank"], kinds["far"])
+    return Path(tuple(logs), crossed, *process.by_kind())
 
 
 def power(
