@@ -75,15 +75,13 @@ class SqliteDatabase:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         with self._mutex:
-            if self._broken:
-                raise StoreError("the store failed in the middle of a change", hint="Start the provider again.")
+            self._check_whole()
             yield self._connection
 
     @contextmanager
     def writing(self, alone: bool = False) -> Iterator[Connection]:
         with self._mutex:  # there is one connection, so every transaction is alone
-            if self._broken:
-                raise StoreError("the store failed in the middle of a change", hint="Start the provider again.")
+            self._check_whole()
             self._connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -104,6 +102,10 @@ class SqliteDatabase:
         with self._mutex:
             self._shut()
             os.close(self._lock_file)
+
+    def _check_whole(self) -> None:
+        if self._broken:
+            raise StoreError("the store failed in the middle of a change", hint="Start the provider again.")
 
     def _shut(self) -> None:
         self._connection.close()

@@ -16,7 +16,7 @@ import rfc8785
 
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.request import conversation, fields
-from verifiable.sampling.sampler import SamplingDefaults, SamplingParams
+from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, repetition
 from verifiable.session.records import NonceSource, TurnFacts, ids_digest, stop_digest
 
 CHAT = "/v1/chat/completions"
@@ -120,15 +120,15 @@ class Request:
         top_k = defaults.top_k if self.top_k is None else self.top_k
         penalty = _or(self.repeat_penalty, defaults.repeat_penalty)
         last_n = (defaults.repeat_last_n or REPEAT_LAST_N) if self.repeat_last_n is None else self.repeat_last_n
-        repeats = penalty != 1.0 and last_n != 0
+        repeat_penalty, repeat_last_n = repetition(penalty, last_n)
         return SamplingParams(
             temperature=_or(self.temperature, defaults.temperature),
             top_k=k if top_k < 1 else min(top_k, k),
             top_p=_or(self.top_p, defaults.top_p),
             min_p=_or(self.min_p, defaults.min_p),
             max_tokens=min(wanted, room),
-            repeat_penalty=penalty if repeats else 1.0,
-            repeat_last_n=(last_n if last_n > 0 else 2**31 - 1) if repeats else 0,
+            repeat_penalty=repeat_penalty,
+            repeat_last_n=repeat_last_n,
             frequency_penalty=self.frequency_penalty,
             presence_penalty=self.presence_penalty,
             logit_bias=self.logit_bias,

@@ -22,6 +22,8 @@ from verifiable.wire import encoding
 
 SAMPLER_VERSION = 1
 MAX_BIASES = 1024
+WHOLE_ANSWER = 2**31 - 1
+"""Tokens that the repeat penalty looks back where it looks at all of them."""
 SLACK = 1e-9
 """Comparisons of computed float64 values allow this much, since logarithms differ in the last bits between machines."""
 
@@ -121,6 +123,16 @@ class SamplingParams:
             )
         except PolicyError as error:
             raise MalformedError(f"sampling parameters: {error}") from error
+
+
+def repetition(penalty: float, last_n: int) -> tuple[float, int]:
+    """A repeat penalty and how many tokens it looks back, as they are committed to.
+
+    1.0 and 0 where they change nothing; a negative `last_n` is the whole answer.
+    """
+    if penalty == 1.0 or last_n == 0:
+        return 1.0, 0
+    return penalty, min(last_n, WHOLE_ANSWER) if last_n > 0 else WHOLE_ANSWER
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from verifiable.errors import PolicyError
 from verifiable.request.request import REPEAT_LAST_N
-from verifiable.sampling.sampler import SamplingDefaults
+from verifiable.sampling.sampler import SamplingDefaults, repetition
 
 PREFIX: Final = "general.sampling."
 _Reader = Callable[[float], float]
@@ -31,8 +31,6 @@ _READERS: Final[Mapping[str, tuple[str, _Reader]]] = {
 """Key -> name in `SamplingDefaults`, and how a value comes within what can be replayed."""
 _NEUTRAL: Final = {"xtc_probability": 0.0, "mirostat": 0}
 """Keys of what can't be replayed, with the value that switches it off; their other keys say nothing without these."""
-_ALL: Final = 2**31 - 1
-"""Count of tokens that is the whole answer."""
 _SILENT: Final = ("xtc_threshold", "mirostat_tau", "mirostat_eta")
 
 
@@ -76,15 +74,14 @@ def _bounded(values: Mapping[str, float], k: int) -> SamplingDefaults:
     if unknown := set(fields) - set(SamplingDefaults.__slots__):
         raise PolicyError("sampling default", expected=", ".join(SamplingDefaults.__slots__), found=min(unknown))
     top_k, last_n = int(fields["top_k"]), int(fields["repeat_last_n"])
-    penalty = float(fields["repeat_penalty"])
     if "repeat_last_n" not in values:
         last_n = REPEAT_LAST_N
-    repeats = penalty != 1.0 and last_n != 0
+    repeat_penalty, repeat_last_n = repetition(float(fields["repeat_penalty"]), last_n)
     return SamplingDefaults(
         temperature=float(fields["temperature"]),
         top_k=k if top_k < 1 else min(top_k, k),
         top_p=float(fields["top_p"]),
         min_p=float(fields["min_p"]),
-        repeat_penalty=penalty if repeats else 1.0,
-        repeat_last_n=(min(last_n, _ALL) if last_n > 0 else _ALL) if repeats else 0,
+        repeat_penalty=repeat_penalty,
+        repeat_last_n=repeat_last_n,
     )
