@@ -179,7 +179,14 @@ class Engine:
             constraint=self._constraint(request),
         )
         if session is not None and turn is not None and self.settings.self_audit:
-            finished = Finished(bytes.fromhex(session), turn, tuple(prompt), params, key, request.constraint)
+            finished = Finished(
+                session=bytes.fromhex(session),
+                turn=turn,
+                prompt=tuple(prompt),
+                params=params,
+                key=key,
+                constraint=request.constraint,
+            )
             generation.durable = self._durable(finished)
         return generation
 
@@ -236,10 +243,10 @@ class Engine:
             context,
             self.settings.k,
             self.settings.scheduler,
-            self._drafting.make,
-            self._choose,
-            self._drafting.policy(),
-            self.self_audit,
+            make_drafter=self._drafting.make,
+            chooser=self._choose,
+            policy=self._drafting.policy(),
+            idle_work=self.self_audit,
         )
 
     def _durable(self, finished: Finished) -> Callable[[], None]:

@@ -81,18 +81,16 @@ class Admission:
                 self._turn_away()
             return not self.stopping or (running() and time.monotonic() < self._deadline)
 
-    def sweep(self) -> None:
-        """Drop waiting requests whose client has left: they never run."""
-        if self._waiting:
-            with self._wake:
-                self._sweep()
-
     def next(self) -> Waiting | None:
         """The request that is admitted next, where one waits and a slot is free."""
+        if not self._waiting:
+            return None
         with self._wake:
+            self._sweep()
             return self._waiting.popleft() if self._waiting and self._free() else None
 
     def _sweep(self) -> None:
+        """Drop waiting requests whose client has left: they never run. Call with the lock held."""
         staying: deque[Waiting] = deque()
         for waiting in self._waiting:
             if waiting.generation.cancelled.is_set():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 from engine.counters import Counters
 from engine.scheduling.plan import Part
@@ -20,7 +20,7 @@ from verifiable.sampling.logits import Floats
 
 log = logging.getLogger(__name__)
 
-Given = ParamSpec("Given")
+Given = TypeVarTuple("Given")
 Result = TypeVar("Result")
 
 
@@ -118,12 +118,10 @@ class Executor:
             _fail_without_memory(sequence, error, emitted)
 
 
-def _attempt(
-    sequence: Sequence, stage: Callable[Given, Result], *given: Given.args, **named: Given.kwargs
-) -> Result | None:
+def _attempt(sequence: Sequence, stage: Callable[[*Given], Result], *given: *Given) -> Result | None:
     """What a stage of a sequence returns; None where it failed, and the turn has ended."""
     try:
-        return stage(*given, **named)
+        return stage(*given)
     except EngineError as error:
         sequence.fail(error)
     except Exception as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from engine.drafting.policy import Policy
-from engine.scheduling.sequence import Draft, Sequence
+from engine.scheduling.sequence import NO_DRAFT, Draft, Sequence
 from engine.scheduling.slot import Slot
 
 
@@ -56,7 +56,7 @@ class Planner:
             room -= len(tokens)
             if tokens:
                 last = at + len(tokens) == len(sequence.ids)
-                parts.append(Part(slot, sequence, at, tokens, 1 if last else 0, Draft([], 0)))
+                parts.append(Part(slot, sequence, at, tokens, 1 if last else 0, NO_DRAFT))
         parts.sort(key=lambda part: part.slot.seq)
         return parts
 

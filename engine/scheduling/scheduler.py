@@ -148,7 +148,6 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Give free slots to the requests that wait, in their order."""
-        self._admission.sweep()
         while (waiting := self._admission.next()) is not None:
             generation, recorder = waiting
             self._idle_work.preempt()

@@ -29,6 +29,9 @@ class Draft(NamedTuple):
     verified: int
 
 
+NO_DRAFT = Draft([], 0)
+
+
 class Record(NamedTuple):
     """A row's record, and what the draw sees of it."""
 
@@ -74,6 +77,7 @@ class Sequence:
         self.ids = list(generation.prompt)
         self.evaluated = cached
         self.ended = False
+        self._full = len(generation.prompt) + generation.params.max_tokens
         self.odds = Odds()
         self._recorder = recorder
         self._sampler = sampler
@@ -93,10 +97,6 @@ class Sequence:
     def prefilling(self) -> bool:
         return self.evaluated < len(self.ids) - 1
 
-    @property
-    def completion(self) -> int:
-        return len(self.ids) - len(self.generation.prompt)
-
     def unwanted(self) -> bool:
         """Whether it was cancelled. One whose reader is too far behind is."""
         generation = self.generation
@@ -108,8 +108,8 @@ class Sequence:
     def draft(self, limit: int) -> Draft:
         """Draft at most `limit` ids to be verified, never more than the budget can use."""
         if self.drafter is None:
-            return Draft([], 0)
-        limit = max(min(limit, self.generation.params.max_tokens - self.completion - 1), 0)
+            return NO_DRAFT
+        limit = max(min(limit, self._full - len(self.ids) - 1), 0)
         ids = self.drafter.draft(max(limit, 1) if self.drafter.free else limit)
         return Draft(ids, min(limit, len(ids)))
 
@@ -148,7 +148,10 @@ class Sequence:
             piece = self._piece(token)
             text += self._text.feed(piece)
             tokens.append(self._info(token, piece, source, row, record.entries))
-            finish = self._finish(token)
+            if token in self._ends or self._text.stopped:
+                finish = Finish.STOP
+            elif len(self.ids) >= self._full:
+                finish = Finish.LENGTH
             if finish is not None or not accepts:
                 break
         self._score(draft, accepted, self.ids[first])
@@ -173,11 +176,6 @@ class Sequence:
         """End this turn with an error; no other is touched. `emitted` was not handed out yet."""
         self._end(Finish.ERROR, emitted, error)
 
-    def _finish(self, token: int) -> Finish | None:
-        if token in self._ends or self._text.stopped:
-            return Finish.STOP
-        return Finish.LENGTH if self.completion >= self.generation.params.max_tokens else None
-
     def _score(self, draft: Draft, accepted: int, came: int) -> None:
         self._drafted += draft.verified
         self._accepted += accepted
@@ -196,7 +194,7 @@ class Sequence:
         done = Done(
             finish=finish,
             prompt_count=len(generation.prompt),
-            completion_count=self.completion,
+            completion_count=len(self.ids) - len(generation.prompt),
             cached=self._cached,
             drafted=self._drafted,
             accepted=self._accepted,

@@ -110,11 +110,11 @@ class Sessions:
 
     def _new(self) -> _Live:
         row = SessionRow(
-            os.urandom(records.SESSION_ID_BYTES),
-            os.urandom(records.SECRET_BYTES),
-            os.urandom(CAPABILITY_BYTES),
-            self._digest,
-            self._clock(),
+            session=os.urandom(records.SESSION_ID_BYTES),
+            secret=os.urandom(records.SECRET_BYTES),
+            capability=os.urandom(CAPABILITY_BYTES),
+            manifest_digest=self._digest,
+            opened=self._clock(),
         )
         return _Live(row, SessionLog(row.session, row.secret, row.manifest_digest))
 
