@@ -81,7 +81,7 @@ class OpenedTurn:
     @property
     def number(self) -> int:
         """Which turn of the session it is, from 0."""
-        return self.span.turn.turn
+        return self.span.number
 
     @property
     def leaf(self) -> Turn:

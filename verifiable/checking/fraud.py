@@ -130,7 +130,7 @@ class Fraud:
         return cls.parse(files.read(path, MAX_BYTES))
 
     def verify(self, trust: Sequence[PublicKey], delay: int = MERGE_DELAY) -> Proven:
-        """What the file proves against the holder of a trusted key.
+        """What the file proves against the holder of a trusted key: spec/protocol.md §10.6.
 
         Args:
             trust: provider keys that may have signed the manifest; never taken from the file.
@@ -153,6 +153,7 @@ class Fraud:
                 return self._missing(stated[0], delay)
 
     def _two_heads(self, stated: Sequence[Manifest]) -> Proven:
+        """Step 2."""
         if len({item.provider for item in stated}) > 1:
             raise _nothing("the two manifests are of two providers", "one provider", "two")
         one, other = (
@@ -174,6 +175,7 @@ class Fraud:
         )
 
     def _two_checkpoints(self, stated: Manifest) -> Proven:
+        """Step 3."""
         log = _log(stated)
         one, other = (open_checkpoint(data, log).checkpoint for data in self.signed)
         if one.size != other.size or one.root == other.root:
@@ -191,6 +193,7 @@ class Fraud:
         )
 
     def _token(self, stated: Manifest) -> Proven:
+        """Step 4."""
         head = verify_head(self.signed[0], stated.session_keys)
         if head.manifest_digest != stated.digest():
             raise VerificationError(
@@ -227,6 +230,7 @@ class Fraud:
         )
 
     def _missing(self, stated: Manifest, delay: int) -> Proven:
+        """Step 5."""
         head = verify_head(self.signed[0], stated.session_keys)
         checkpoint = open_checkpoint(self.signed[1], _log(stated)).checkpoint
         tree = Tree.from_leaves(map(leaf_hash, self.entries))

@@ -21,6 +21,10 @@ class TurnSpan:
     end: End
 
     @property
+    def number(self) -> int:
+        return self.turn.turn
+
+    @property
     def first(self) -> int:
         return self.turn.seq + 1
 
@@ -96,10 +100,10 @@ def check_tokens(span: TurnSpan, tokens: Iterable[Token]) -> None:
     marks = []
     for index, token in enumerate(tokens):
         position = span.turn.prompt_count + index
-        if token.turn != span.turn.turn or token.position != position or token.seq != span.first + index:
+        if token.turn != span.number or token.position != position or token.seq != span.first + index:
             raise _broken(
-                f"token {index} of turn {span.turn.turn}",
-                f"turn {span.turn.turn}, position {position}, leaf {span.first + index}",
+                f"token {index} of turn {span.number}",
+                f"turn {span.number}, position {position}, leaf {span.first + index}",
                 f"turn {token.turn}, position {token.position}, leaf {token.seq}",
             )
         marks.append((token.source, token.step, token.row))
@@ -118,15 +122,15 @@ def check_marks(span: TurnSpan, marks: Sequence[tuple[Source, int, int]]) -> Non
         follows = (at_step, at_row) == (step, row + 1) and not fresh
         if not (starts or follows):
             raise _broken(
-                f"token {index} of turn {span.turn.turn}", "the next step or row", f"step {at_step}, row {at_row}"
+                f"token {index} of turn {span.number}", "the next step or row", f"step {at_step}, row {at_row}"
             )
         step, row = at_step, at_row
         fresh = source is not Source.DRAFT_ACCEPTED
     if len(marks) != span.end.completion_count:
-        raise _counts(f"the tokens of turn {span.turn.turn}", span.end.completion_count, len(marks))
+        raise _counts(f"the tokens of turn {span.number}", span.end.completion_count, len(marks))
     accepted = sum(source is Source.DRAFT_ACCEPTED for source, _, _ in marks)
     if accepted != span.end.accepted:
-        raise _counts(f"the accepted drafts of turn {span.turn.turn}", accepted, span.end.accepted)
+        raise _counts(f"the accepted drafts of turn {span.number}", accepted, span.end.accepted)
 
 
 def _broken(where: str, expected: str, found: str) -> VerificationError:

@@ -27,7 +27,7 @@ class TurnDetails:
 
     @property
     def number(self) -> int:
-        return self.span.turn.turn
+        return self.span.number
 
     @property
     def prompt_tokens(self) -> int:
@@ -111,7 +111,7 @@ def notes(opened: OpenedEvidence, results: Sequence[TurnResult], receipt: Receip
     session, turns = opened.session, opened.turns
     made = []
     numbers = {turn.number for turn in turns}
-    closed = [span.turn.turn for span in session.spans if span.turn.turn not in numbers]
+    closed = [span.number for span in session.spans if span.number not in numbers]
     if closed:
         made.append(Caveat(f"the evidence does not open {_them(closed)}", f"{_turns(closed)} of this session"))
     reached = {result.turn for result in results if result.checked or result.fault is not None}
