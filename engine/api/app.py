@@ -16,7 +16,7 @@ from engine.web import errors
 from engine.web.access import Access
 from engine.web.limits import ProofRates, RateLimit
 from engine.web.provider import Provider
-from engine.web.requestlog import RequestLog
+from engine.web.request_log import RequestLog
 from verifiable import __version__
 
 

@@ -20,7 +20,7 @@ from engine.engine import Engine
 from engine.generation import Delta, Done, Failed, Generation, TokenInfo
 from engine.web import errors
 from engine.web.access import Access, Caller, parse_capability
-from engine.web.requestlog import AnswerLine
+from engine.web.request_log import AnswerLine
 from verifiable.errors import PolicyError
 from verifiable.request.request import CHAT, COMPLETION, parse_body
 from verifiable.wire.bodies import join_parts

@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from engine.log.log import ProviderLog
-from engine.web import serving
+from engine.web import content
 from engine.web.errors import NotFoundError
 from engine.web.limits import TOO_MANY, limit_public
 from engine.web.provider import Provider, Served
@@ -64,7 +64,7 @@ _Log = Annotated[ProviderLog, Depends(log_of)]
 @routes.get("/log/checkpoint", responses=_NOT_FOUND, response_class=Response)
 def checkpoint(http: Request, log: _Log) -> Response:
     """The newest published checkpoint: a C2SP signed note with the log's signature and its witnesses'."""
-    return serving.answer(http, log.published.note, NOTE_TYPE, serving.REVALIDATE)
+    return content.answer(http, log.published.note, NOTE_TYPE, content.REVALIDATE)
 
 
 @routes.get("/log/tile/{path:path}", responses=_NOT_FOUND, response_class=Response)
@@ -74,7 +74,7 @@ def tile(http: Request, provider: Served, log: _Log, path: str) -> Response:
         wanted = Tile.parse(f"tile/{path}")
     except MalformedError as error:
         raise NotFoundError("no such tile") from error
-    return serving.answer(http, _tile(provider, wanted, log.published.size), TILE_TYPE, serving.FOREVER)
+    return content.answer(http, _tile(provider, wanted, log.published.size), TILE_TYPE, content.FOREVER)
 
 
 @routes.get("/v1/log", responses=_NOT_FOUND)
@@ -108,7 +108,7 @@ async def proof(
     size: _Size = None,
 ) -> Response:
     """That an entry is in the log: as JSON, as a `.tlog-proof` file, or as a COSE receipt (RFC 9942)."""
-    form = serving.choose(http, (JSON_TYPE, PROOF_TYPE, COSE_TYPE))
+    form = content.choose(http, (JSON_TYPE, PROOF_TYPE, COSE_TYPE))
     at = index
     if session is not None or head is not None or index is None:
         at = await run_in_threadpool(_index, provider, index, session, head)
@@ -136,7 +136,7 @@ async def proof(
             },
             headers={"Vary": "Accept"},
         )
-    response = serving.answer(http, data, form, serving.REVALIDATE)
+    response = content.answer(http, data, form, content.REVALIDATE)
     response.headers["Vary"] = "Accept"
     return response
 

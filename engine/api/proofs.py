@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from engine.keys.auditors import Auditors
 from engine.store import SessionRow
-from engine.web import errors, serving
+from engine.web import content, errors
 from engine.web.access import parse_bearer, parse_capability
 from engine.web.limits import TOO_MANY, limit_private, limit_public
 from engine.web.provider import Provider, Served
@@ -88,7 +88,7 @@ _PRIVATE = [Depends(limit_private)]
 )
 def manifest(http: Request, provider: Served) -> Response:
     """What is served, with what settings, under which keys, and until when."""
-    return serving.answer(http, provider.signed_manifest, manifests.TYPE, serving.REVALIDATE)
+    return content.answer(http, provider.signed_manifest, manifests.TYPE, content.REVALIDATE)
 
 
 @routes.get("/sessions", dependencies=_PUBLIC, responses=_MALFORMED)
@@ -115,7 +115,7 @@ def session_manifest(http: Request, caller: _Caller, session: _ID) -> Response:
     signed = caller.provider.store.manifest(row.manifest_digest)
     if signed is None:
         raise errors.NotFoundError("the session's manifest is missing")
-    return serving.answer(http, signed, manifests.TYPE, serving.PRIVATE)
+    return content.answer(http, signed, manifests.TYPE, content.PRIVATE)
 
 
 @routes.get(
@@ -127,7 +127,7 @@ def session_manifest(http: Request, caller: _Caller, session: _ID) -> Response:
 def receipt(http: Request, caller: _Caller, session: _ID, size: _Size = None) -> Response:
     """The receipt of the newest turn, or under an earlier head; with its log proof once that is published."""
     row = caller.read(session)
-    return serving.answer(http, caller.provider.evidence.receipt(row, size).encode(), RECEIPT_TYPE, serving.PRIVATE)
+    return content.answer(http, caller.provider.evidence.receipt(row, size).encode(), RECEIPT_TYPE, content.PRIVATE)
 
 
 @routes.get(
@@ -151,7 +151,7 @@ def evidence(
         raise PolicyError("parameter kind", expected="tokens or full", found=kind[:32], parameter="kind")
     chosen = None if turns is None else _numbers(turns, "turns")
     data = caller.provider.evidence.evidence(row, kinds[kind], chosen, size=size).encode()
-    return serving.answer(http, data, EVIDENCE_TYPE, serving.PRIVATE)
+    return content.answer(http, data, EVIDENCE_TYPE, content.PRIVATE)
 
 
 @routes.get(
@@ -173,7 +173,7 @@ def proofs(
     chosen = None if turn is None else [turn]
     wanted = _numbers(positions, "positions")
     data = caller.provider.evidence.evidence(row, Kind.RECORDS, chosen, wanted, size=size).encode()
-    return serving.answer(http, data, EVIDENCE_TYPE, serving.PRIVATE)
+    return content.answer(http, data, EVIDENCE_TYPE, content.PRIVATE)
 
 
 @routes.get("/sessions/{session}/consistency", dependencies=_PRIVATE, responses=_READ)

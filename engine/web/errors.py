@@ -14,8 +14,8 @@ from engine.scheduling.admission import QueueFullError, StoppingError
 from engine.sessions.sessions import BusySessionError, UnknownSessionError
 from engine.store import ErasedError
 from engine.web.access import UnauthorisedError
+from engine.web.content import NotAcceptableError
 from engine.web.limits import TooManyRequestsError
-from engine.web.serving import NotAcceptableError
 from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from engine.log.rederive import rederive
 from engine.log.tree import LogTree
 from engine.log.witnesses import WitnessEndpoint, Witnesses
 from engine.store import LogStore
-from engine.web import serving
+from engine.web import content
 from engine.web.limits import Rate, RateLimit, TooManyRequestsError
 from tests.logs import build_tile
 from verifiable.errors import MalformedError, PolicyError, StoreError
@@ -259,13 +259,13 @@ def asked(**headers: str) -> Request:
     ],
 )  # fmt: skip
 def test_the_form_that_a_caller_likes_best(accept: str, form: str) -> None:
-    assert serving.choose(asked(accept=accept), ("application/json", "text/x.tlog.proof", "application/cose")) == form
+    assert content.choose(asked(accept=accept), ("application/json", "text/x.tlog.proof", "application/cose")) == form
 
 
 @pytest.mark.parametrize("accept", ["image/png", "nonsense", "application/json;q=0", ",,,"])
 def test_no_form_for_who_likes_none(accept: str) -> None:
-    with pytest.raises(serving.NotAcceptableError):
-        serving.choose(asked(accept=accept), ("application/json",))
+    with pytest.raises(content.NotAcceptableError):
+        content.choose(asked(accept=accept), ("application/json",))
 
 
 def test_witnesses_are_parsed_strictly_and_counted() -> None:
