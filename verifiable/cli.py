@@ -52,10 +52,10 @@ OPTIONAL: Final[Mapping[str, str]] = {
 """Import name of each optional package -> the extra that brings it."""
 
 
-def find_commands(found: Iterable[EntryPoint] | None = None) -> dict[str, EntryPoint]:
+def find_commands(entries: Iterable[EntryPoint] | None = None) -> dict[str, EntryPoint]:
     """Every sub-command, by name. This distribution's own commands cannot be replaced by another distribution."""
     commands: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=GROUP) if found is None else found:
+    for entry in entry_points(group=GROUP) if entries is None else entries:
         ours = entry.dist is not None and entry.dist.name == DISTRIBUTION
         if ours or entry.name not in commands:
             commands[entry.name] = entry
@@ -112,10 +112,7 @@ def complain(message: str, hint: str | None = None) -> None:
 
 
 def complain_of(error: VerifiableError) -> int:
-    message = str(error)
-    if error.hint is not None:
-        message = message.removesuffix(f". {error.hint}")
-    complain(message, error.hint)
+    complain(error.statement, error.hint)
     return error.exit_code
 
 

@@ -48,15 +48,17 @@ class VerifiableError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        text = self.what
+        return self.statement if self.hint is None else f"{self.statement}. {self.hint}"
+
+    @property
+    def statement(self) -> str:
+        """The error in one line, without the hint."""
         details = []
         if self.expected is not None:
             details.append(f"expected {_show(self.expected)}")
         if self.found is not None:
             details.append(f"found {_show(self.found)}")
-        if details:
-            text = f"{text}: {', '.join(details)}"
-        return text if self.hint is None else f"{text}. {self.hint}"
+        return f"{self.what}: {', '.join(details)}" if details else self.what
 
 
 class MalformedError(VerifiableError):

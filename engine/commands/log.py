@@ -48,7 +48,7 @@ def fsck(
         finally:
             opened.close()
     if as_json:
-        findings = [{"where": found.where, "what": found.what} for found in report.findings]
+        findings = [{"where": finding.where, "what": finding.what} for finding in report.findings]
         print(json.dumps({"clean": report.clean, "findings": findings, "notes": report.notes, "counts": report.counts}))
     else:
         _show(report)
@@ -90,8 +90,8 @@ def _key(path: Path) -> PublicKey:
 
 
 def _show(report: FsckReport) -> None:
-    for found in report.findings:
-        print(f"DAMAGED  {found.where}: {found.what}")
+    for finding in report.findings:
+        print(f"DAMAGED  {finding.where}: {finding.what}")
     for note in report.notes[:20]:
         print(f"note     {note}")
     if len(report.notes) > 20:

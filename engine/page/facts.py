@@ -100,9 +100,9 @@ def newest(provider: Provider) -> list[Line]:
     """The newest sessions that have a signed head."""
     lines = []
     for _, row in provider.store.sessions(SHOWN):
-        found = provider.store.head(row.session)
-        if found is not None:
-            head = Head.peek(found[1])
+        stored = provider.store.head(row.session)
+        if stored is not None:
+            head = Head.peek(stored[1])
             index = provider.store.index_of(row.session, head.size)
             lines.append(Line(row.session.hex(), head.size, when(head.time), index))
     return lines
@@ -123,10 +123,10 @@ def look_up(provider: Provider, text: str) -> dict[str, Any]:
         session = check_receipt(receipt, [provider.keys.provider.public]).session
     except VerifiableError as error:
         return {"problem": f"This receipt is not one of this provider's, or it was changed: {error}"}
-    found = _session(provider, session.head.session, session.head.size)
+    known = _session(provider, session.head.session, session.head.size)
     stored = provider.store.head(session.head.session, session.head.size)
     return {
-        **found,
+        **known,
         "receipt": True,
         "turn": receipt.turn + 1,
         "same": stored is not None and stored[1] == receipt.head,
@@ -149,10 +149,10 @@ def _session(provider: Provider, session: bytes, size: int | None = None) -> dic
 def _growth(provider: Provider, size: int) -> list[Point]:
     if size < 2:
         return []
-    found = []
+    seen = []
     for index in sorted({round(at * (size - 1) / (POINTS - 1)) for at in range(POINTS)}):
         row = provider.store.entry(index)
         if row is not None:
-            found.append((Head.peek(row.signed).time, index + 1))
-    first, last = found[0][0], max(found[-1][0], found[0][0] + 1)
-    return [Point(when(time), at, 100 * (time - first) / (last - first), 30 - 30 * at / size) for time, at in found]
+            seen.append((Head.peek(row.signed).time, index + 1))
+    first, last = seen[0][0], max(seen[-1][0], seen[0][0] + 1)
+    return [Point(when(time), at, 100 * (time - first) / (last - first), 30 - 30 * at / size) for time, at in seen]

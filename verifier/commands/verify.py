@@ -46,18 +46,16 @@ def verify(
 ) -> int:
     """Check a receipt offline: who said what, and that nothing was changed since."""
     keys = files.read_trust(trust)
-    beside = [other for other in (receipt, evidence, text) if other is not None]
+    instead = {"--report": report, "--fork": fork, "--fraud": fraud}
+    alone = [option for option, path in instead.items() if path is not None]
+    if alone and len(alone) + sum(path is not None for path in (receipt, evidence, text)) > 1:
+        expected = "a receipt, or one of --fraud, --fork and --report"
+        raise PolicyError(f"{alone[0]} stands alone", expected=expected, found="more")
     if report is not None:
-        if beside or fraud is not None or fork is not None:
-            raise PolicyError("--report stands alone", expected="a report, a fraud file or a receipt", found="two")
         return _verify_report(report, keys, as_json)
     if fork is not None:
-        if beside or fraud is not None:
-            raise PolicyError("--fork stands alone", expected="a fork file, a fraud file or a receipt", found="two")
         return _verify_fork(fork, keys, as_json)
     if fraud is not None:
-        if beside:
-            raise PolicyError("--fraud stands alone", expected="a fraud file or a receipt", found="both")
         delay = round(1000 * parse_time(merge_delay, "--merge-delay"))
         return _say_failure(frauds.verify(read(fraud, MAX_BYTES), keys, delay), as_json)
     if receipt is None:
