@@ -70,8 +70,9 @@ class HonestProvider:
 
 def manifest_of(path: Path, settings: RuntimeSettings = SETTINGS) -> Manifest:
     """The manifest that an honest provider signs for this file."""
-    probed = probe(path, settings, cache=probe_cache.default_folder())
-    return made_up_manifest(model=identify(path), runtime=describe(settings, probed), valid_from=TIME - 1000)
+    identity = identify(path)
+    probed = probe(path, settings, cache=probe_cache.default_folder(), identity=identity)
+    return made_up_manifest(model=identity, runtime=describe(settings, probed), valid_from=TIME - 1000)
 
 
 @contextmanager

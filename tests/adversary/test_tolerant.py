@@ -121,8 +121,7 @@ class LateCheat(HonestProvider):
 
     def answer(self, request: Request, recording: Recording | None = None, finish: Finish | None = None) -> Recording:
         self._turns = len(prompt_ids(self.model, request)) + self._after
-        self._cheap._context.clear()
-        self._cheap._held = []
+        self._cheap.forget()
         return super().answer(request, recording, finish)
 
     def row(self, ids: Sequence[int]) -> Entries:
