@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from tests.made_up_model import MadeUpModel
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, made_up, manifest, recording
 from verifiable.checking.checks import check_evidence, check_head
 from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind, narrowed
@@ -21,6 +24,8 @@ from verifiable.session.head import Head
 from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire.keys import PrivateKey
+from verifier.campaign.client import Listed
+from verifier.campaign.fetched import Auditor, Fetched, fetch
 from verifier.campaign.remember import Contradiction, Memory, check_growth, check_log
 from verifier.offline import frauds
 
@@ -258,6 +263,22 @@ def test_a_session_that_grew_must_still_tell_what_it_told(tmp_path: Path):
     with pytest.raises(Contradiction) as rolled:
         grow(memory, client, shorter)
     assert rolled.value.code == "list-differs"
+
+
+def test_a_head_is_remembered_whatever_is_wrong_with_the_evidence_under_it(tmp_path: Path):
+    """It was signed: a provider can't keep it from being held against the next one by spoiling what comes with it."""
+    first, second = recording(1), recording(1, body={"temperature": 0.1})
+    (turn,) = first.evidence().turns
+    spoiled = replace(first.evidence(), turns=(replace(turn, request=b"{}"),))
+    here = Auditor(MadeUpModel(), TRUST, tmp_path / "kept", memory=Memory(tmp_path / "state", TRUST))
+    errors = []
+    for made, evidence in ((first, spoiled), (second, second.evidence())):
+        client: Any = SimpleNamespace(evidence=Mock(return_value=evidence.encode()))
+        listed = Listed(made.session, made.log.size, 0, evidence.head)
+        errors.append(fetch(here, client, Fetched(made.session, listed)).error)
+    assert isinstance(errors[0], MalformedError)
+    assert isinstance(errors[1], Contradiction)
+    assert errors[1].fraud is not None
 
 
 def test_a_log_is_followed_by_consistency_proofs(tmp_path: Path):
