@@ -163,7 +163,7 @@ class Monitor:
             ) from error
         count = self._read_entries(new.size, read) if self._entries else 0
         if old is None or new.size > old.size:
-            self._remember(note)
+            _write(self._newest, note)
         return Look(old, new, signed.witnesses, count)
 
     @staticmethod
@@ -243,9 +243,6 @@ class Monitor:
             return None
         except OSError as error:
             raise PolicyError(f"the memory {self._newest} can't be read", found=str(error)) from error
-
-    def _remember(self, note: bytes) -> None:
-        _write(self._newest, note)
 
     def _fork(
         self,
