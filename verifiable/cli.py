@@ -167,19 +167,24 @@ def run(arguments: Sequence[str]) -> int:
             return invoke(commands[f"{group} {name}"], rest)
         case [name, *rest] if name in commands:
             return invoke(commands[name], rest)
-        case [group, *rest] if members := {name: commands[name] for name in commands if name.startswith(f"{group} ")}:
-            asked = rest[:1] in (["--help"], ["-h"])
-            print(overview(members, group), file=sys.stdout if asked else sys.stderr)
-            return 0 if asked else EXIT_USAGE
-        case [name, *_]:
+        case [group, *rest] if rest[:1] in ([], ["--help"], ["-h"]) and (members := _members(commands, group)):
+            print(overview(members, group), file=sys.stdout if rest else sys.stderr)
+            return 0 if rest else EXIT_USAGE
+        case [name, *rest]:
             from difflib import get_close_matches
 
+            if rest and _members(commands, name):
+                name = f"{name} {rest[0]}"
             kind = "option" if name.startswith("-") else "command"
             near = get_close_matches(name, commands, n=1, cutoff=0.7)
             hint = f"Did you mean `verifiable {near[0]}`?" if near else "`verifiable --help` lists the commands."
             complain(f"there is no {kind} {name!r}", hint)
             return EXIT_USAGE
     return EXIT_USAGE
+
+
+def _members(commands: Mapping[str, EntryPoint], group: str) -> dict[str, EntryPoint]:
+    return {name: entry for name, entry in commands.items() if name.startswith(f"{group} ")}
 
 
 def invoke(entry: EntryPoint, arguments: Sequence[str]) -> int:
@@ -192,7 +197,7 @@ def invoke(entry: EntryPoint, arguments: Sequence[str]) -> int:
         from verifiable.commands.groups import Command
 
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(entry.name, cls=Command)(target)
+        app.command(entry.name, cls=Command, context_settings={"help_option_names": ["--help", "-h"]})(target)
         target = app
     command = get_command(target)
     name = f"verifiable {entry.name}"

@@ -11,6 +11,7 @@ import typer
 
 from engine.drafting.choice import DRAFTERS
 from engine.ledger import LedgerSettings
+from engine.sessions.retention import KEEP
 from verifiable.commands.model_options import Lora
 from verifiable.errors import PolicyError
 
@@ -100,6 +101,10 @@ class RecordOptions:
     self_audit: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of the turns that are computed again when idle.")
     ] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.keep not in KEEP:
+            raise PolicyError("--keep", expected=" or ".join(KEEP), found=self.keep)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,8 @@ def test_version() -> None:
         (["frobnicate"], "there is no command 'frobnicate'"),
         (["--frobnicate"], "there is no option '--frobnicate'"),
         (["verfy"], "Did you mean `verifiable verify`?"),
+        (["keys", "frobnicate"], "there is no command 'keys frobnicate'"),
+        (["keys", "lst"], "Did you mean `verifiable keys list`?"),
         (["\x1b[31mred"], "there is no command"),
     ],
 )
@@ -121,8 +123,11 @@ def test_help_of_a_command_shows_its_whole_name(command, capsys: pytest.CaptureF
     def run(count: int) -> None:
         """Count [slowly]."""
 
-    assert command(run)("--help") == 0
+    call = command(run)
+    assert call("--help") == 0
     out = capsys.readouterr().out
+    assert call("-h") == 0
+    assert capsys.readouterr().out == out
     assert "Usage: verifiable try " in out
     assert "Count [slowly]." in out
 

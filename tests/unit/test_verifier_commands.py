@@ -210,6 +210,7 @@ def test_seeds_have_one_form(text: str) -> None:
         (["{}/a.receipt", "--trust", "{}/acme.pub"], 2, "--model"),
         (["http://h", "--model", "{}/model.gguf", "--trust", "{}/acme.pub", "--sessions", "0"], 2, "--sessions"),
         (["http://h", "--model", "{}/model.gguf", "--trust", "{}/acme.pub", "--seed", "5"], 2, "64 hexadecimal"),
+        (["http://h", "--model", "{}/model.gguf", "--trust", "{}/acme.pub", "--rate", "2"], 2, "--rate"),
     ],
 )
 def test_wrong_calls_are_refused(

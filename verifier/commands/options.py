@@ -61,6 +61,8 @@ class DrawOptions:
 
     def settings(self) -> Drawing:
         """Raises MalformedError, PolicyError or OSError (the beacon's file)."""
+        if self.rate is not None and not 0.0 < self.rate <= 1.0:
+            raise PolicyError("--rate", expected="above 0 and at most 1", found=self.rate)
         return Drawing(
             sessions=self.sessions,
             turns=self.turns,
