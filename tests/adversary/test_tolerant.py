@@ -145,16 +145,16 @@ def test_a_model_that_is_swapped_after_the_first_tokens_is_caught(
             verdicts.append(audit(data, worker, TRUST, calibration=calibration, seed=b"c" * 32))
         cheat.close()
         cheap.close()
-    talks = [each.distances for each in map(comparison, verdicts)]
-    starts = [talk.start for talk in talks]
+    conversations = [each.distances for each in map(comparison, verdicts)]
+    starts = [conversation.start for conversation in conversations]
     assert max(starts) > 32 > min(starts)
     settled, decision = decide_sessions(calibration, verdicts)
     assert decision is not None
     assert decision.path.crossed is not None
     assert "distribution-differs" in {verdict.code for verdict in settled}
     # What was compared before the swap is honest: the provider could not have known that it would not be enough.
-    early = [talk for talk in talks if talk.start + TOKENS <= 32]
-    assert all(np.log(talk.claim / talk.replays).mean() < 0.5 for talk in early)
+    early = [conversation for conversation in conversations if conversation.start + TOKENS <= 32]
+    assert all(np.log(conversation.claim / conversation.replays).mean() < 0.5 for conversation in early)
 
 
 def test_another_temperature_is_proven_by_replay_whatever_the_numerics(

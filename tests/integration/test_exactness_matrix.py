@@ -56,4 +56,4 @@ def test_one_answer_everywhere(
     for condition, mine, expected in zip(CONDITIONS, found, plain, strict=True):
         assert mine == expected, condition
     if drafter in ("ngram", "map", "model"):
-        assert accepted > 0, "no draft came true: the condition was not tested"
+        assert accepted > 0, "no draft was accepted: the condition was not tested"
