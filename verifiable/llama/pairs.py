@@ -3,7 +3,7 @@
 On the CPU, the product of a float matrix (F32, F16, BF16: the routers of every mixture of experts, and whole models)
 with one row runs in another kernel than with two or more, which agree among themselves whatever their number. So the
 rows of each sequence are made even in number, where need be by a throw-away row that repeats the last token and is
-forgotten at once, like a draft that did not come true. Logits come in pairs too: the last layer and the output matrix
+forgotten at once, like a rejected draft. Logits come in pairs too: the last layer and the output matrix
 only see the rows that have them.
 
 llama.cpp cuts a batch (`llama_batch_allocr::split_equal`) so that each piece takes equally many rows of sequences whose
