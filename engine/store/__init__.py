@@ -79,11 +79,9 @@ class LogTransaction(Protocol):
 
     def pending(self, limit: int) -> list[HeadRow]:
         """Heads that are not in the log yet, in the order in which they came."""
-        ...
 
     def size(self) -> int:
         """How many entries have been integrated."""
-        ...
 
     def tile(self, level: int, index: int) -> bytes | None: ...
 
@@ -91,7 +89,6 @@ class LogTransaction(Protocol):
 
     def assign(self, heads: Sequence[tuple[HeadRow, int]]) -> None:
         """Give heads their indices."""
-        ...
 
     def put_tile(self, level: int, index: int, data: bytes) -> None: ...
 
@@ -105,7 +102,6 @@ class LogStore(Protocol):
 
     def entries(self, first: int, count: int) -> list[bytes]:
         """The entries (signed heads) with indices from `first`, as stored. Fewer where they end or one is missing."""
-        ...
 
     def index_of(self, entry_session: bytes, size: int) -> int | None: ...
 
@@ -115,19 +111,15 @@ class LogStore(Protocol):
 
     def tiles(self) -> list[tuple[int, int]]:
         """Level and index of every stored tile."""
-        ...
 
     def add_checkpoint(self, size: int, note: bytes) -> None:
         """Remember a checkpoint before it is published. Raises StoreError where another has this size."""
-        ...
 
     def checkpoint(self, size: int | None = None) -> tuple[int, bytes] | None:
         """The remembered checkpoint of a size, or the largest."""
-        ...
 
     def checkpoints(self) -> list[tuple[int, bytes]]:
         """All, smallest first."""
-        ...
 
 
 class Store(LogStore, Protocol):
@@ -147,74 +139,57 @@ class Store(LogStore, Protocol):
 
     def flush(self) -> None:
         """Wait until everything queued is durable. Raises StoreError."""
-        ...
 
     def failure(self) -> StoreError | None:
         """Why nothing can be stored any more, or None."""
-        ...
 
     def manifests(self) -> list[bytes]:
         """All signed manifests, newest first."""
-        ...
 
     def manifest(self, digest: bytes) -> bytes | None: ...
 
     def session(self, session: bytes) -> SessionRow | None:
         """The session's row. Raises StoreError where its checksum does not fit."""
-        ...
 
     def sessions(self, limit: int, before: int | None = None) -> list[tuple[int, SessionRow]]:
         """The newest sessions, each with its running number; `before` continues a listing."""
-        ...
 
     def session_ids(self) -> list[bytes]:
         """Every session, oldest first, whether or not its row is well."""
-        ...
 
     def strays(self) -> dict[str, list[bytes]]:
         """Sessions that other tables speak of and the table of sessions does not, by table."""
-        ...
 
     def expired(self, opened_before: int) -> list[bytes]:
         """Sessions opened before a time that still have their records."""
-        ...
 
     def leaves(self, session: bytes, size: int | None = None) -> list[bytes]:
         """The leaves' bytes. Raises ErasedError where one has been dropped."""
-        ...
 
     def stored_leaves(self, session: bytes, size: int | None = None) -> list[StoredLeaf]:
         """The leaves, whether or not their bytes are still there. Raises StoreError where one is missing."""
-        ...
 
     def requests(self, session: bytes) -> dict[int, bytes]: ...
 
     def packed(self, session: bytes) -> dict[int, bytes]:
         """What was kept of the turns whose records were dropped: packed tokens in CBOR, by turn."""
-        ...
 
     def head(self, session: bytes, size: int | None = None) -> tuple[int, bytes] | None:
         """The newest signed head and its size, or the head of exactly that size."""
-        ...
 
     def heads(self, session: bytes) -> list[HeadRow]:
         """All signed heads of a session, smallest first."""
-        ...
 
     def unsigned(self) -> Iterable[bytes]:
         """This writer's sessions whose stored leaves go past their newest head: what a crash leaves behind."""
-        ...
 
     def erase(self, row: SessionRow, time: int) -> None:
         """Erase a session's content for good; hashes and heads stay."""
-        ...
 
     def drop_records(self, row: SessionRow, leaves: Sequence[int], packed: dict[int, bytes], time: int) -> None:
         """Drop the bytes of some leaves, keeping their hashes, and what is to be kept in their place."""
-        ...
 
     def damage(self) -> list[str]:
         """What the database says about its own files; empty where it finds nothing wrong."""
-        ...
 
     def close(self) -> None: ...

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Executable, Table, exc, func, insert, select
 
 from engine.store import FSCK, Barrier, ErasedError, HeadRow, LogTransaction, SessionRow, StoredLeaf, tables
 from engine.store.changes import drop_records, erase
-from engine.store.logs import SqlLogReader, SqlLogTransaction, sequenced
+from engine.store.logs import HEAD, SIZE, TILE, SqlLogTransaction, sequenced
 from verifiable.errors import StoreError
 from verifiable.tlog.merkle import leaf_hash
 
@@ -28,7 +28,6 @@ class Database(Protocol):
 
     def writing(self, alone: bool = False) -> AbstractContextManager[Connection]:
         """A transaction that is durable when the block ends. `alone`: no other such block runs, on any machine."""
-        ...
 
     def damage(self) -> list[str]: ...
 
@@ -48,7 +47,6 @@ class SqlStore:
     def __init__(self, database: Database, writer: bytes = b"") -> None:
         self._database = database
         self._writer_id = writer
-        self._log = SqlLogReader(self._reading)
         self._wake = threading.Condition()
         self._queue: list[_Work] = []
         self._barriers: list[Barrier] = []
@@ -104,12 +102,10 @@ class SqlStore:
     # What is read back.
 
     def manifests(self) -> list[bytes]:
-        rows = self._read(select(tables.manifest.c.signed).order_by(tables.manifest.c.number.desc()))
-        return [row[0] for row in rows]
+        return self._column(select(tables.manifest.c.signed).order_by(tables.manifest.c.number.desc()))
 
     def manifest(self, digest: bytes) -> bytes | None:
-        rows = self._read(select(tables.manifest.c.signed).where(tables.manifest.c.digest == digest))
-        return rows[0][0] if rows else None
+        return self._value(select(tables.manifest.c.signed).where(tables.manifest.c.digest == digest))
 
     def session(self, session: bytes) -> SessionRow | None:
         rows = self._read(select(*_SESSION).where(tables.session.c.session == session))
@@ -122,14 +118,14 @@ class SqlStore:
         return [(row[0], _session(row[1:])) for row in rows]
 
     def session_ids(self) -> list[bytes]:
-        return [row[0] for row in self._read(select(tables.session.c.session).order_by(tables.session.c.number))]
+        return self._column(select(tables.session.c.session).order_by(tables.session.c.number))
 
     def strays(self) -> dict[str, list[bytes]]:
         known = select(tables.session.c.session)
         strays = {}
         for table in (tables.request, tables.leaf, tables.packed, tables.head):
             query = select(table.c.session).where(table.c.session.not_in(known)).distinct()
-            strays[table.name] = [row[0] for row in self._read(query)]
+            strays[table.name] = self._column(query)
         return {name: sessions for name, sessions in strays.items() if sessions}
 
     def expired(self, opened_before: int) -> list[bytes]:
@@ -137,7 +133,7 @@ class SqlStore:
         query = select(table.session).where(
             table.opened < opened_before, table.dropped.is_(None), table.erased.is_(None)
         )
-        return [row[0] for row in self._read(query.order_by(table.number))]
+        return self._column(query.order_by(table.number))
 
     def leaves(self, session: bytes, size: int | None = None) -> list[bytes]:
         leaves = []
@@ -164,31 +160,28 @@ class SqlStore:
 
     def requests(self, session: bytes) -> dict[int, bytes]:
         table = tables.request.c
-        rows = self._read(select(table.turn, table.canonical).where(table.session == session))
-        return {row[0]: row[1] for row in rows}
+        return dict(self._read(select(table.turn, table.canonical).where(table.session == session)))
 
     def packed(self, session: bytes) -> dict[int, bytes]:
         table = tables.packed.c
-        rows = self._read(select(table.turn, table.tokens).where(table.session == session))
-        return {row[0]: row[1] for row in rows}
+        return dict(self._read(select(table.turn, table.tokens).where(table.session == session)))
 
     def head(self, session: bytes, size: int | None = None) -> tuple[int, bytes] | None:
         table = tables.head.c
         query = select(table.size, table.signed).where(table.session == session).order_by(table.size.desc()).limit(1)
         rows = self._read(query if size is None else query.where(table.size == size))
-        return (rows[0][0], rows[0][1]) if rows else None
+        return tuple(rows[0]) if rows else None
 
     def heads(self, session: bytes) -> list[HeadRow]:
-        table = tables.head.c
-        query = select(table.session, table.size, table.signed, table.idx).where(table.session == session)
-        return [HeadRow(*row) for row in self._read(query.order_by(table.size))]
+        query = select(*HEAD).where(tables.head.c.session == session).order_by(tables.head.c.size)
+        return [HeadRow(*row) for row in self._read(query)]
 
     def unsigned(self) -> Iterable[bytes]:
         leaf, head, session = tables.leaf.c, tables.head.c, tables.session.c.session
         mine = tables.session.c.writer == self._writer_id  # another machine may be in the middle of its own
         last = select(func.max(leaf.seq)).where(leaf.session == session).scalar_subquery()
         signed = select(func.coalesce(func.max(head.size), 0)).where(head.session == session).scalar_subquery()
-        return [row[0] for row in self._read(select(session).where(last >= signed, mine))]
+        return self._column(select(session).where(last >= signed, mine))
 
     # The log.
 
@@ -198,28 +191,41 @@ class SqlStore:
             yield SqlLogTransaction(connection)
 
     def log_size(self) -> int:
-        return self._log.size()
+        return int(self._column(SIZE)[0])
 
     def entries(self, first: int, count: int) -> list[bytes]:
-        return self._log.entries(first, count)
+        index = tables.head.c.idx
+        query = select(index, tables.head.c.signed).where(index >= first, index < first + count).order_by(index)
+        entries = []
+        for at, (stored, signed) in enumerate(self._read(query), first):
+            if stored != at:
+                break
+            entries.append(signed)
+        return entries
 
     def index_of(self, entry_session: bytes, size: int) -> int | None:
-        return self._log.index_of(entry_session, size)
+        table = tables.head.c
+        return self._value(select(table.idx).where(table.session == entry_session, table.size == size))
 
     def entry(self, index: int) -> HeadRow | None:
-        return self._log.entry(index)
+        rows = self._read(select(*HEAD).where(tables.head.c.idx == index))
+        return HeadRow(*rows[0]) if rows else None
 
     def tile(self, level: int, index: int) -> bytes | None:
-        return self._log.tile(level, index)
+        return self._value(TILE, {"level": level, "index": index})
 
     def tiles(self) -> list[tuple[int, int]]:
-        return self._log.tiles()
+        return [tuple(row) for row in self._read(select(tables.tile.c.level, tables.tile.c.idx))]
 
     def checkpoint(self, size: int | None = None) -> tuple[int, bytes] | None:
-        return self._log.checkpoint(size)
+        table = tables.checkpoint.c
+        query = select(table.size, table.note).order_by(table.size.desc()).limit(1)
+        rows = self._read(query if size is None else query.where(table.size == size))
+        return tuple(rows[0]) if rows else None
 
     def checkpoints(self) -> list[tuple[int, bytes]]:
-        return self._log.checkpoints()
+        table = tables.checkpoint.c
+        return [tuple(row) for row in self._read(select(table.size, table.note).order_by(table.size))]
 
     def add_checkpoint(self, size: int, note: bytes) -> None:
         with self._transaction() as connection:
@@ -260,6 +266,15 @@ class SqlStore:
     def _read(self, statement: Executable) -> list[Any]:
         with self._reading() as connection:
             return list(connection.execute(statement))
+
+    def _column(self, statement: Executable) -> list[Any]:
+        """The first column of what is read."""
+        return [row[0] for row in self._read(statement)]
+
+    def _value(self, statement: Executable, values: Mapping[str, int] | None = None) -> Any | None:
+        """The first column of the first row; None where there is no row."""
+        with self._reading() as connection:
+            return connection.scalar(statement, values)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -328,11 +343,7 @@ _SESSION = [tables.session.c[name] for name in (*SessionRow.__slots__, "checksum
 def _session(values: Sequence[Any]) -> SessionRow:
     row = SessionRow(*values[:-1])
     if row.checksum() != values[-1]:
-        raise StoreError(
-            "a session's row is damaged in the store",
-            found=f"session {row.session.hex()}",
-            hint=FSCK,
-        )
+        raise StoreError("a session's row is damaged in the store", found=f"session {row.session.hex()}", hint=FSCK)
     return row
 
 

@@ -83,15 +83,12 @@ class Pool(Protocol):
 
     def free(self, model: str) -> bool:
         """Whether an auditor with that model, or room for one, is idle."""
-        ...
 
     def submit(self, job: Job) -> None:
         """Give a job to an idle auditor; call only where `free`."""
-        ...
 
     def wait(self) -> tuple[Job, Mapping[str, Any] | LostError]:
         """The next job that came to an end, with its verdict as JSON values or the loss of its auditor."""
-        ...
 
 
 class Results(Protocol):
@@ -99,11 +96,9 @@ class Results(Protocol):
 
     def done(self) -> set[str]:
         """The ids of the sessions that have a row."""
-        ...
 
     def add(self, rows: Sequence[Row]) -> None:
         """Keep rows, durably when this returns."""
-        ...
 
 
 def read_jobs(paths: Iterable[Path]) -> tuple[list[Job], list[Row]]:

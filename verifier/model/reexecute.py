@@ -33,29 +33,24 @@ class Reexecutor(Protocol):
 
     def identity(self) -> ModelIdentity:
         """Hashes and counts of the model file."""
-        ...
 
     def probe(self, runtime: Runtime) -> Probed:
         """What the numerics probe finds here under the manifest's settings."""
-        ...
 
     def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
         """Load the model under the manifest's settings, or with another type of KV cache.
 
         Returns the size of the vocabulary and the ids that end a generation.
         """
-        ...
 
     def prompt_ids(self, request: Request, opened: int | None = None) -> list[int]:
         """The ids that the request means to this model, in a session that was opened then (milliseconds since 1970).
 
         Raises PolicyError where the model refuses it.
         """
-        ...
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:
         """The bytes that each id stands for in a text."""
-        ...
 
     def score(
         self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False
@@ -64,7 +59,6 @@ class Reexecutor(Protocol):
 
         With `as_generated` the tokens after the prompt are evaluated one at a time instead of in large chunks.
         """
-        ...
 
     def score_processed(
         self,
@@ -79,7 +73,6 @@ class Reexecutor(Protocol):
         """As `score`, with the records after the processors, and for each token the mask of its record: a byte for each
         entry, 1 where the draw may take it. `constraint` is the request's, empty without a grammar.
         """
-        ...
 
 
 def score_turn(
