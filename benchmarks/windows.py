@@ -23,8 +23,7 @@ from verifier.commands.calibrate import read_settings
 from verifier.model.worker import Worker
 from verifier.tolerant.calibrate import Scored, claims_of, converse, honest_classes, replays
 from verifier.tolerant.eprocess import MARGIN, needed, power
-from verifier.tolerant.statistics import Distances, Score, score
-from verifier.tolerant.statistics import measure as distances_of
+from verifier.tolerant.statistics import Distances, Score, measure as distances_of, score
 
 CONVERSATIONS, TOKENS, LENGTH, K = 44, 96, 32, 40
 STARTS = range(0, TOKENS - LENGTH + 1, LENGTH)

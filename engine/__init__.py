@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.engine import Engine as Engine
-    from engine.engine import EngineSettings as EngineSettings
+    from engine.engine import Engine as Engine, EngineSettings as EngineSettings
 
 __all__ = ["Engine", "EngineSettings"]
 

@@ -9,8 +9,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.sessions import TIME, Recording
-from tests.sessions import manifest as made_up_manifest
+from tests.sessions import TIME, Recording, manifest as made_up_manifest
 from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.gguf.identity import identify

@@ -14,20 +14,10 @@ if TYPE_CHECKING:
     from verifiable.checking.verdict import Verdict as Verdict
     from verifiable.errors import (
         EngineError as EngineError,
-    )
-    from verifiable.errors import (
         MalformedError as MalformedError,
-    )
-    from verifiable.errors import (
         PolicyError as PolicyError,
-    )
-    from verifiable.errors import (
         StoreError as StoreError,
-    )
-    from verifiable.errors import (
         VerifiableError as VerifiableError,
-    )
-    from verifiable.errors import (
         VerificationError as VerificationError,
     )
     from verifiable.session.evidence import Evidence as Evidence

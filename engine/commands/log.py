@@ -12,8 +12,7 @@ import typer
 from engine.ledger import LedgerSettings, checkpoint_path
 from engine.log import export as exports
 from engine.log.checkpoint_file import CheckpointFile
-from engine.log.fsck import FsckReport
-from engine.log.fsck import fsck as check
+from engine.log.fsck import FsckReport, fsck as check
 from engine.store import InUseError, Store, sqlite
 from verifiable.errors import StoreError, VerifiableError
 from verifiable.wire.keys import PublicKey

@@ -7,8 +7,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.llama.chat.chat import ChatTemplate

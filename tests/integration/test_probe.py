@@ -18,15 +18,13 @@ import pytest
 
 from fixtures.small_models import Shape, write_moe
 from tests.gguf_files import read
-from verifiable.commands.probe import EXIT_NOT_INVARIANT
-from verifiable.commands.probe import probe as command
+from verifiable.commands.probe import EXIT_NOT_INVARIANT, probe as command
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama import library, trace
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.gguf.identity import identify
 from verifiable.llama.model import Model
-from verifiable.llama.probe import cache as probe_cache
-from verifiable.llama.probe import plan as probe_plan
+from verifiable.llama.probe import cache as probe_cache, plan as probe_plan
 from verifiable.llama.probe.probe import ProbeResult, probe, probe_and_pair
 from verifiable.llama.probe.result import ScheduleResult
 from verifiable.llama.settings import INVARIANT, RuntimeSettings

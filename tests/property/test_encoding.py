@@ -6,8 +6,7 @@ import math
 
 import cbor2
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from verifiable.errors import MalformedError
 from verifiable.wire.encoding import Bounds, Tagged, decode, encode

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from verifiable.errors import EngineError, MalformedError
 from verifiable.sampling.logits import MAX_K, Entries, TopK, superset

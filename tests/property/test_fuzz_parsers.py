@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from benchmarks._fuzz_targets import CORPUS, TARGETS, Target, corpus, reseal
 from verifiable.errors import MalformedError, VerifiableError

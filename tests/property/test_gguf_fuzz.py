@@ -6,8 +6,7 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from tests.gguf_files import Entry, File, Tensor, small
 from verifiable.errors import MalformedError

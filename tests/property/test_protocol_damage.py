@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import verifiable
 from tests.made_up_model import PROMPT, MadeUpModel

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from verifiable.llama.batch import Batch
 from verifiable.llama.pairs import Pairs, same_again

@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from verifiable.commands.model_options import RopeOptions
 from verifiable.errors import MalformedError, PolicyError

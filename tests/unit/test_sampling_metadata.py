@@ -6,8 +6,7 @@ import math
 import struct
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from verifiable.errors import PolicyError
 from verifiable.llama.gguf.sampling_metadata import PREFIX, defaults

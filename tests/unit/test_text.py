@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from verifiable.errors import MalformedError
 from verifiable.wire.bodies import join_parts

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from verifiable import files
 from verifiable.errors import MalformedError
-from verifiable.session import evidence as evidences
-from verifiable.session import receipt as receipts
+from verifiable.session import evidence as evidences, receipt as receipts
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
 from verifiable.wire.key_file import MAX_BYTES, read_public

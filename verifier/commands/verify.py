@@ -25,8 +25,7 @@ from verifier.monitor.fork import MAX_FORK, check_fork
 from verifier.offline import frauds
 from verifier.offline.fault import Fault
 from verifier.offline.offline import readings, verify_with_evidence
-from verifier.report import show
-from verifier.report import signed as signed_reports
+from verifier.report import show, signed as signed_reports
 
 
 def verify(

@@ -28,8 +28,7 @@ from verifiable.llama.context import Batch, Context
 from verifiable.llama.gguf.identity import identify
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.llama.model import Model
-from verifiable.llama.probe import cache as probe_cache
-from verifiable.llama.probe import plan as probe_plan
+from verifiable.llama.probe import cache as probe_cache, plan as probe_plan
 from verifiable.llama.probe.plan import ProbeStep, Schedule, probe_tokens
 from verifiable.llama.probe.result import ProbeResult, ScheduleResult
 from verifiable.llama.settings import RuntimeSettings
