@@ -42,10 +42,13 @@ class EngineCollector:
                 "invariant": str(manifest.runtime.invariant).lower(),
             },
         )
-        yield _gauge("requests_running", "Answers being generated.", running)
-        yield _gauge("requests_waiting", "Requests waiting for a slot.", waiting)
-        yield _gauge("ready", "Whether requests are taken.", int(engine.scheduler.ready))
-        yield _gauge("store_failed", "Whether the store has failed.", int(engine.store.failure() is not None))
+        for name, what, value in (
+            ("requests_running", "Answers being generated.", running),
+            ("requests_waiting", "Requests waiting for a slot.", waiting),
+            ("ready", "Whether requests are taken.", engine.scheduler.ready),
+            ("store_failed", "Whether the store has failed.", engine.store.failure() is not None),
+        ):
+            yield GaugeMetricFamily(_PREFIX + name, what, value)
         finished = CounterMetricFamily(_PREFIX + "answers", "Finished answers by reason.", labels=["finish"])
         for finish, count in list(counters.finished.items()):
             finished.add_metric([finish.name.lower()], count)
@@ -92,10 +95,6 @@ def registry(engine: Engine) -> CollectorRegistry:
     collectors = CollectorRegistry()
     collectors.register(EngineCollector(engine))
     return collectors
-
-
-def _gauge(name: str, what: str, value: float) -> Metric:
-    return GaugeMetricFamily(_PREFIX + name, what, value)
 
 
 def _histogram(name: str, what: str, bounds: Sequence[str], counts: Sequence[int], total: float) -> Metric:

@@ -62,6 +62,6 @@ def proof_app(provider: Provider, rates: ProofRates | None = None) -> FastAPI:
     app.state.provider = provider
     app.state.auditors = Auditors(provider.keys.auditors_file)
     app.state.public_limit, app.state.private_limit = RateLimit(rates.public), RateLimit(rates.private)
-    for room in (proofs, log, page):
-        app.include_router(room.routes)
+    for routes in (proofs.public, proofs.private, log.routes, page.routes):
+        app.include_router(routes)
     return app

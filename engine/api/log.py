@@ -100,8 +100,6 @@ def status(log: _Log) -> dict[str, Any]:
 @routes.get("/v1/log/proof", responses=_FORMS, response_class=Response)
 async def proof(
     http: Request,
-    provider: Served,
-    log: _Log,
     index: _Index = None,
     session: Annotated[str | None, Query(max_length=32, description="With `head`: whose head it is.")] = None,
     head: Annotated[int | None, Query(ge=1, le=_MAX, description="Size of the session's signed head.")] = None,
@@ -109,9 +107,10 @@ async def proof(
 ) -> Response:
     """That an entry is in the log: as JSON, as a `.tlog-proof` file, or as a COSE receipt (RFC 9942)."""
     form = content.choose(http, (JSON_TYPE, PROOF_TYPE, COSE_TYPE))
+    log = await log_of(http)  # a call, not a dependency: this route is asked the most
     at = index
     if session is not None or head is not None or index is None:
-        at = await run_in_threadpool(_index, provider, index, session, head)
+        at = await run_in_threadpool(_index, http.app.state.provider, index, session, head)
     at_size, root, note = log.signed(None) if size is None else await run_in_threadpool(log.signed, size)
     if at is None or at >= at_size:
         raise NotFoundError("no such entry in the log", expected=f"an index below {at_size}")

@@ -43,7 +43,7 @@ class Shape:
         choice = {"index": 0, "finish_reason": _reason(done, calls), "logprobs": self._logprobs(tokens, 0)}
         choice |= {"message": {"role": "assistant", "content": text, **calls}} if self.chat else {"text": text}
         return {
-            **self._base("chat.completion" if self.chat else "text_completion"),
+            **self._base(""),
             "choices": [choice],
             "usage": usage(done),
             "verifiable": self._extra(done),
@@ -79,7 +79,7 @@ class Shape:
 
     def usage_chunk(self, done: Done) -> dict[str, Any]:
         """The chunk that `stream_options.include_usage` asks for: no choices, only usage."""
-        return {**self._base(self._chunk_kind()), "choices": [], "usage": usage(done)}
+        return {**self._base(".chunk"), "choices": [], "usage": usage(done)}
 
     def _calls(self, text: str, done: Done) -> dict[str, Any]:
         """`tool_calls` of a message whose text a forced call's grammar has made: {"name":…,"parameters":…}."""
@@ -94,18 +94,15 @@ class Shape:
                 return {"tool_calls": [{"id": f"call_{number}", "type": "function", "function": function}]}
         return {}  # a stop string has cut it short
 
-    def _chunk_kind(self) -> str:
-        return "chat.completion.chunk" if self.chat else "text_completion"
-
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
         whole = {"index": 0, "finish_reason": None, "logprobs": None, **choice}
         extra = {"usage": None} if self.generation.request.include_usage else {}
-        return {**self._base(self._chunk_kind()), "choices": [whole], **extra}
+        return {**self._base(".chunk"), "choices": [whole], **extra}
 
-    def _base(self, kind: str) -> dict[str, Any]:
+    def _base(self, part: str) -> dict[str, Any]:
         return {
             "id": self.id,
-            "object": kind,
+            "object": f"chat.completion{part}" if self.chat else "text_completion",
             "created": self.created,
             "model": self.model,
             "system_fingerprint": self.fingerprint,

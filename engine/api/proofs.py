@@ -75,23 +75,22 @@ async def caller_of(
 
 _Caller = Annotated[Caller, Depends(caller_of)]
 
-routes = APIRouter(prefix="/v1", tags=["proofs"], responses=TOO_MANY)
-_PUBLIC = [Depends(limit_public)]
-_PRIVATE = [Depends(limit_private)]
-
-
-@routes.get(
-    "/manifest",
-    dependencies=_PUBLIC,
-    response_class=Response,
-    responses=_binary(manifests.TYPE, "The signed manifest in force."),
+public = APIRouter(prefix="/v1", tags=["proofs"], responses=TOO_MANY, dependencies=[Depends(limit_public)])
+private = APIRouter(
+    prefix="/v1/sessions/{session}",
+    tags=["proofs"],
+    responses={**TOO_MANY, **_READ},
+    dependencies=[Depends(limit_private)],
 )
+
+
+@public.get("/manifest", response_class=Response, responses=_binary(manifests.TYPE, "The signed manifest in force."))
 def manifest(http: Request, provider: Served) -> Response:
     """What is served, with what settings, under which keys, and until when."""
     return content.answer(http, provider.signed_manifest, manifests.TYPE, content.REVALIDATE)
 
 
-@routes.get("/sessions", dependencies=_PUBLIC, responses=_MALFORMED)
+@public.get("/sessions", responses=_MALFORMED)
 def sessions(
     provider: Served,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 100,
@@ -103,11 +102,10 @@ def sessions(
     return {"sessions": listed, "next": str(rows[-1][0]) if len(rows) == limit else None}
 
 
-@routes.get(
-    "/sessions/{session}/manifest",
-    dependencies=_PRIVATE,
+@private.get(
+    "/manifest",
     response_class=Response,
-    responses={**_READ, **_binary(manifests.TYPE, "The signed manifest that the session was opened under.")},
+    responses=_binary(manifests.TYPE, "The signed manifest that the session was opened under."),
 )
 def session_manifest(http: Request, caller: _Caller, session: _ID) -> Response:
     """The manifest of a session, which may be older than the one in force."""
@@ -118,24 +116,14 @@ def session_manifest(http: Request, caller: _Caller, session: _ID) -> Response:
     return content.answer(http, signed, manifests.TYPE, content.PRIVATE)
 
 
-@routes.get(
-    "/sessions/{session}/receipt",
-    dependencies=_PRIVATE,
-    response_class=Response,
-    responses={**_READ, **_binary(RECEIPT_TYPE, "The receipt.")},
-)
+@private.get("/receipt", response_class=Response, responses=_binary(RECEIPT_TYPE, "The receipt."))
 def receipt(http: Request, caller: _Caller, session: _ID, size: _Size = None) -> Response:
     """The receipt of the newest turn, or under an earlier head; with its log proof once that is published."""
     row = caller.read(session)
     return content.answer(http, caller.provider.evidence.receipt(row, size).encode(), RECEIPT_TYPE, content.PRIVATE)
 
 
-@routes.get(
-    "/sessions/{session}/evidence",
-    dependencies=_PRIVATE,
-    response_class=Response,
-    responses={**_READ, **_binary(EVIDENCE_TYPE, "The evidence.")},
-)
+@private.get("/evidence", response_class=Response, responses=_binary(EVIDENCE_TYPE, "The evidence."))
 def evidence(
     http: Request,
     caller: _Caller,
@@ -154,12 +142,7 @@ def evidence(
     return content.answer(http, data, EVIDENCE_TYPE, content.PRIVATE)
 
 
-@routes.get(
-    "/sessions/{session}/proofs",
-    dependencies=_PRIVATE,
-    response_class=Response,
-    responses={**_READ, **_binary(EVIDENCE_TYPE, "Evidence of kind `records`.")},
-)
+@private.get("/proofs", response_class=Response, responses=_binary(EVIDENCE_TYPE, "Evidence of kind `records`."))
 def proofs(
     http: Request,
     caller: _Caller,
@@ -176,7 +159,7 @@ def proofs(
     return content.answer(http, data, EVIDENCE_TYPE, content.PRIVATE)
 
 
-@routes.get("/sessions/{session}/consistency", dependencies=_PRIVATE, responses=_READ)
+@private.get("/consistency")
 def consistency(
     caller: _Caller,
     session: _ID,
@@ -188,12 +171,7 @@ def consistency(
     return {"old": write_base64url(earlier), "new": write_base64url(later), "path": [value.hex() for value in path]}
 
 
-@routes.delete(
-    "/sessions/{session}",
-    dependencies=_PRIVATE,
-    status_code=204,
-    responses={**_READ, 409: {"description": "A turn of it is being generated."}},
-)
+@private.delete("", status_code=204, responses={409: {"description": "A turn of it is being generated."}})
 def erase(provider: Served, session: _ID, capability: _Capability = None) -> Response:
     """Erase the session's content for good; needs its capability. Its hashes and heads stay in the log."""
     provider.sessions.erase(session, parse_capability(capability))

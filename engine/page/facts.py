@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from typing import Any
 
 from engine.web.provider import Provider
@@ -19,26 +18,6 @@ SHOWN = 20
 """Sessions listed."""
 POINTS = 24
 """Places in the log at which its growth is looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One session in the list."""
-
-    session: str
-    size: int
-    time: str
-    index: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """When the log had how many entries, and where that is in the drawing (0 to 100, 0 to 30)."""
-
-    time: str
-    size: int
-    x: float
-    y: float
 
 
 def when(milliseconds: int) -> str:
@@ -96,15 +75,15 @@ def log_facts(provider: Provider) -> dict[str, Any] | None:
     }
 
 
-def newest(provider: Provider) -> list[Line]:
-    """The newest sessions that have a signed head."""
+def newest(provider: Provider) -> list[tuple[str, int, str, int | None]]:
+    """The newest sessions that have a signed head: id, size and time of the head, and its index in the log."""
     lines = []
     for _, row in provider.store.sessions(SHOWN):
         stored = provider.store.head(row.session)
         if stored is not None:
             head = Head.peek(stored[1])
             index = provider.store.index_of(row.session, head.size)
-            lines.append(Line(row.session.hex(), head.size, when(head.time), index))
+            lines.append((row.session.hex(), head.size, when(head.time), index))
     return lines
 
 
@@ -139,20 +118,19 @@ def _session(provider: Provider, session: bytes, size: int | None = None) -> dic
         return {"problem": "This provider has no signed head of such a session."}
     log = provider.ledger.log
     published = 0 if log is None else log.published.size
-    rows = []
-    for row in heads:
-        public = row.index is not None and row.index < published
-        rows.append((row.size, when(Head.peek(row.signed).time), row.index, public))
+    rows = [
+        (row.size, when(Head.peek(row.signed).time), row.index, row.index is not None and row.index < published)
+        for row in heads
+    ]
     return {"session": session.hex(), "heads": rows, "published": published}
 
 
-def _growth(provider: Provider, size: int) -> list[Point]:
+def _growth(provider: Provider, size: int) -> list[tuple[str, float, float]]:
+    """When the log had how many entries: a time, and the place in the drawing (0 to 100 across, 0 to 30 down)."""
     if size < 2:
         return []
-    seen = []
-    for index in sorted({round(at * (size - 1) / (POINTS - 1)) for at in range(POINTS)}):
-        row = provider.store.entry(index)
-        if row is not None:
-            seen.append((Head.peek(row.signed).time, index + 1))
+    indices = sorted({round(at * (size - 1) / (POINTS - 1)) for at in range(POINTS)})
+    entries = [(index, provider.store.entry(index)) for index in indices]
+    seen = [(Head.peek(row.signed).time, index + 1) for index, row in entries if row is not None]
     first, last = seen[0][0], max(seen[-1][0], seen[0][0] + 1)
-    return [Point(when(time), at, 100 * (time - first) / (last - first), 30 - 30 * at / size) for time, at in seen]
+    return [(when(time), 100 * (time - first) / (last - first), 30 - 30 * at / size) for time, at in seen]

@@ -65,14 +65,9 @@ class Access:
                 del self._running[principal]
 
 
-async def access_of(http: Request) -> Access:
-    """A FastAPI dependency: who may generate here."""
-    access: Access = http.app.state.access
-    return access
-
-
-async def caller(http: Request, access: Annotated[Access, Depends(access_of)]) -> str | None:
+async def caller(http: Request) -> str | None:
     """A FastAPI dependency: the caller's principal. Raises UnauthorisedError."""
+    access: Access = http.app.state.access
     return access.principal(http.headers.get("authorization", ""))
 
 

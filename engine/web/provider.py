@@ -17,29 +17,14 @@ from verifiable.manifest.manifest import Manifest
 class Provider(Protocol):
     """Attributes, none of which a route changes."""
 
-    @property
-    def manifest(self) -> Manifest: ...
-
-    @property
-    def signed_manifest(self) -> bytes: ...
-
-    @property
-    def store(self) -> Store: ...
-
-    @property
-    def sessions(self) -> Sessions: ...
-
-    @property
-    def evidence(self) -> EvidenceReader: ...
-
-    @property
-    def ledger(self) -> Ledger: ...
-
-    @property
-    def keys(self) -> Keyring: ...
-
-    @property
-    def model_name(self) -> str: ...
+    manifest: Manifest
+    signed_manifest: bytes
+    store: Store
+    sessions: Sessions
+    evidence: EvidenceReader
+    ledger: Ledger
+    keys: Keyring
+    model_name: str
 
 
 async def provider_of(http: Request) -> Provider:
