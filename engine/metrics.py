@@ -42,13 +42,13 @@ class EngineCollector:
                 "invariant": str(manifest.runtime.invariant).lower(),
             },
         )
-        for name, what, value in (
+        for name, what, now in (
             ("requests_running", "Answers being generated.", running),
             ("requests_waiting", "Requests waiting for a slot.", waiting),
             ("ready", "Whether requests are taken.", engine.scheduler.ready),
             ("store_failed", "Whether the store has failed.", engine.store.failure() is not None),
         ):
-            yield GaugeMetricFamily(_PREFIX + name, what, value)
+            yield GaugeMetricFamily(_PREFIX + name, what, now)
         finished = CounterMetricFamily(_PREFIX + "answers", "Finished answers by reason.", labels=["finish"])
         for finish, count in list(counters.finished.items()):
             finished.add_metric([finish.name.lower()], count)
