@@ -9,6 +9,7 @@ noted, and is no damage.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +42,7 @@ class FsckReport:
 
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def clean(self) -> bool:
@@ -49,9 +50,6 @@ class FsckReport:
 
     def damaged(self, where: str, what: object) -> None:
         self.findings.append(Finding(where, str(what)))
-
-    def count(self, name: str, by: int = 1) -> None:
-        self.counts[name] = self.counts.get(name, 0) + by
 
 
 def fsck(
@@ -78,7 +76,7 @@ def fsck(
 def _manifests(store: Store, provider: PublicKey, report: FsckReport) -> dict[bytes, Manifest]:
     known: dict[bytes, Manifest] = {}
     for signed in store.manifests():
-        report.count("manifests")
+        report.counts["manifests"] += 1
         try:
             manifest = verify_manifest(signed, [provider])
             known[manifest.digest()] = manifest
@@ -93,15 +91,14 @@ def _manifests(store: Store, provider: PublicKey, report: FsckReport) -> dict[by
 def _sessions(store: Store, known: dict[bytes, Manifest], report: FsckReport, progress: Progress) -> None:
     ids = store.session_ids()
     for number, session in enumerate(ids):
-        report.count("sessions")
+        report.counts["sessions"] += 1
         where = f"session {session.hex()}"
         try:
             check = SessionCheck(store, session, known)
             for name, what in check.damage():
                 report.damaged(f"{where}, {name}" if name else where, what)
             report.notes += [f"{where}: {note}" for note in check.notes]
-            for name, count in check.counts.items():
-                report.count(name, count)
+            report.counts.update(check.counts)
         except VerifiableError as error:
             report.damaged(where, error)
         if number % 256 == 0:
@@ -149,8 +146,8 @@ class _Log:
         for key, hashes in open_tiles.items():
             seen.add(key)
             self._compare_tile(*key, bytes(hashes))
-        self._report.count("log entries", size)
-        self._report.count("tiles", len(seen))
+        self._report.counts["log entries"] = size
+        self._report.counts["tiles"] = len(seen)
         for level, index in sorted(set(self._store.tiles()) - seen):
             self._report.damaged(f"tile {level}/{index}", f"the tree of {size} entries has no such tile")
         with self._store.integration() as transaction:
@@ -160,7 +157,7 @@ class _Log:
 
     def _checkpoints(self, size: int) -> None:
         remembered = self._store.checkpoints()
-        self._report.count("checkpoints", len(remembered))
+        self._report.counts["checkpoints"] = len(remembered)
         for at, note in remembered:
             self._read(f"the checkpoint of size {at} in the store", note, size, at)
         where = f"the published checkpoint {self._place.path}"
@@ -200,7 +197,7 @@ class _Log:
                 )
 
     def _compare_tile(self, level: int, index: int, expected: bytes) -> None:
-        where = f"{Tile(level, index).path()}"
+        where = Tile(level, index).path()
         stored = self._store.tile(level, index)
         if stored is None:
             self._report.damaged(where, "it is missing")

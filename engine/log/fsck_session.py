@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from engine.store import HeadRow, SessionRow, Store, StoredLeaf
@@ -24,7 +25,7 @@ class SessionCheck:
 
     def __init__(self, store: Store, session: bytes, manifests: Mapping[bytes, Manifest]) -> None:
         self.notes: list[str] = []
-        self.counts: dict[str, int] = {}
+        self.counts = Counter[str]()
         self._store = store
         self._session = session
         self._manifests = manifests

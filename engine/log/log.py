@@ -115,8 +115,10 @@ class ProviderLog:
 
     def start(self) -> None:
         """Start sequencing and publishing."""
-        for name, work in (("log-integrate", self._integrating), ("log-publish", self._publish_loop)):
-            thread = threading.Thread(target=work, name=name, daemon=True)
+        integrating = ("integrate", self._settings.integrate_every, lambda: self.integrate() == MAX_BATCH)
+        publishing = ("publish", self._settings.publish_every, self._publish_and_scrub)
+        for loop in (integrating, publishing):
+            thread = threading.Thread(target=self._repeat, args=loop, name=f"log-{loop[0]}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -220,12 +222,6 @@ class ProviderLog:
             hint = "Check the folder and the disk."
             raise StoreError(f"{unused} can't be removed", found=str(error), hint=hint) from error
         return published
-
-    def _integrating(self) -> None:
-        self._repeat("integrate", self._settings.integrate_every, lambda: self.integrate() == MAX_BATCH)
-
-    def _publish_loop(self) -> None:
-        self._repeat("publish", self._settings.publish_every, self._publish_and_scrub)
 
     def _publish_and_scrub(self) -> bool:
         self.publish()

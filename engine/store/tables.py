@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    PrimaryKeyConstraint,
-    Table,
-    Text,
-    UniqueConstraint,
-)
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint
 from sqlalchemy.types import TypeDecorator
 
 SCHEMA_VERSION = 2
@@ -78,30 +67,27 @@ session = Table(
 request = Table(
     "request",
     metadata,
-    Column("session", Blob, nullable=False),
-    Column("turn", Number, nullable=False),
+    Column("session", Blob, primary_key=True),
+    Column("turn", Number, primary_key=True),
     Column("canonical", Blob, nullable=False),
-    PrimaryKeyConstraint("session", "turn"),
 )
 
 leaf = Table(
     "leaf",
     metadata,
-    Column("session", Blob, nullable=False),
-    Column("seq", Number, nullable=False),
+    Column("session", Blob, primary_key=True),
+    Column("seq", Number, primary_key=True),
     Column("data", Blob),
     Column("hash", Blob),  # only where the data was dropped: otherwise it follows from the data
-    PrimaryKeyConstraint("session", "seq"),
     sqlite_with_rowid=False,
 )
 
 packed = Table(
     "packed",
     metadata,
-    Column("session", Blob, nullable=False),
-    Column("turn", Number, nullable=False),
+    Column("session", Blob, primary_key=True),
+    Column("turn", Number, primary_key=True),
     Column("tokens", Blob, nullable=False),
-    PrimaryKeyConstraint("session", "turn"),
 )
 
 head = Table(
@@ -120,10 +106,9 @@ Index("head_pending", head.c.number, sqlite_where=head.c.idx.is_(None), postgres
 tile = Table(
     "tile",
     metadata,
-    Column("level", Number, nullable=False),
-    Column("idx", Number, nullable=False),
+    Column("level", Number, primary_key=True),
+    Column("idx", Number, primary_key=True),
     Column("data", Blob, nullable=False),
-    PrimaryKeyConstraint("level", "idx"),
 )
 
 checkpoint = Table(
