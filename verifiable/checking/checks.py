@@ -129,6 +129,11 @@ class OpenedEvidence:
     session: OpenedSession
     turns: tuple[OpenedTurn, ...]
 
+    @property
+    def count(self) -> int:
+        """How many tokens its turns have."""
+        return sum(turn.count for turn in self.turns)
+
     def turn(self, number: int) -> OpenedTurn | None:
         """The turn of that number; None where the evidence does not open it."""
         return next((turn for turn in self.turns if turn.number == number), None)

@@ -7,7 +7,7 @@ that is said about causes is marked as a guess.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ from verifiable.checking.checks import OpenedSession, OpenedTurn
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.manifest.manifest import Runtime
 from verifiable.sampling.logits import Entries
-from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.merkle import Tree
 from verifier.model.reexecute import Reexecutor, score_turn
 from verifier.offline.fault import Fault
-from verifier.offline.rebuild import Bound, Claim, rebuild
+from verifier.offline.rebuild import Bound, Claim, leaf_hashes
 
 Show = Callable[[int], OpenedTurn]
 """Gets all records of a turn from the provider, checked and bound to the head that is audited; raises a
@@ -200,24 +200,23 @@ def _reproduces(
 ) -> bool:
     turn, claim, k = mismatch.turn, mismatch.claim, len(mismatch.entries[0].ids)
     worker.load(runtime, kv_type)
-    scheduled = kv_type in _SCHEDULED
+
+    def recompute(count: int) -> list[Entries]:
+        scheduled = kv_type in _SCHEDULED
+        entries, _ = score_turn(worker, turn, mismatch.prompt, claim.ids[:count], k, as_generated=scheduled)
+        return entries
+
     first = turn.first
     if committed:  # the first record alone tells most guesses apart
-        count = 1
-        trial, _ = score_turn(worker, turn, mismatch.prompt, claim.ids[:count], k, as_generated=scheduled)
-        if difference(trial[0], committed[0]) > 0.0:
+        if difference(recompute(1)[0], committed[0]) > 0.0:
             return False
     else:
-        count = mismatch.where[1] - first
-        trial, _ = score_turn(worker, turn, mismatch.prompt, claim.ids[:count], k, as_generated=scheduled)
-        part = replace(claim, ids=claim.ids[:count], sources=claim.sources[:count], steps=claim.steps[:count])
-        hashes = [leaf_hash(token.encode()) for token in rebuild(turn, part, trial)]
         low, high = mismatch.where
+        hashes = leaf_hashes(turn, claim, recompute(high - first))
         value = next(value for a, b, value in mismatch.bound.subtrees if (a, b) == (low, high))
         if Tree.from_leaves(hashes[low - first : high - first]).root() != value:
             return False
-    entries, _ = score_turn(worker, turn, mismatch.prompt, claim.ids, k, as_generated=scheduled)
-    hashes = [leaf_hash(token.encode()) for token in rebuild(turn, claim, entries)]
+    hashes = leaf_hashes(turn, claim, recompute(turn.count))
     return mismatch.bound.first_difference(first, hashes) is None
 
 

@@ -70,20 +70,17 @@ def compare(
         passed(f"{len(distances)} tokens from token {distances.start} on, compared with this machine's own rounding")
     results = _results(turns, parts, distances)
     decision = decide(calibration, [distances])
-    total = sum(turn.count for turn in opened.turns)
-    ruling = decision.ruling(0, total)
+    ruling = decision.ruling(0, opened.count)
+    covered = scope.covered(opened, results, receipt, fault, Comparison(distances, seed, decision))
     return Verdict(
         ruling.status,
         ruling.summary,
         code=ruling.code,
-        session=session.head.session.hex(),
         expected=ruling.expected,
         found=ruling.found,
         checks=tuple(journal.checks),
-        notes=(*scope.notes(opened, results, receipt), *ruling.notes),
         tokens_checked=ruling.tokens_checked,
-        tokens_total=total,
-        details=replace(scope.details(opened, results, fault), comparison=Comparison(distances, seed, decision)),
+        **{**covered, "notes": (*covered["notes"], *ruling.notes)},
     )
 
 
@@ -94,8 +91,7 @@ def _results(turns: Sequence[OpenedTurn], parts: Sequence[range], distances: Dis
     for turn, part in zip(turns, parts, strict=True):
         apart = (*[0.0] * part.start, *itertools.islice(claims, len(part)))
         strip = (UNCHECKED * part.start + COMPARED * len(part)).ljust(turn.count, UNCHECKED)
-        prompt = turn.leaf.prompt_count
-        results.append(TurnResult(turn.number, prompt, turn.count, 0, strip, differences=apart))
+        results.append(TurnResult(turn.number, strip=strip, differences=apart))
     return results
 
 

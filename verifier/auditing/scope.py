@@ -20,10 +20,10 @@ from verifier.tolerant.tolerant import Comparison
 
 @dataclass(frozen=True, slots=True)
 class TurnDetails:
-    """A turn that the evidence opens, and what came of it; None where the audit did not get there."""
+    """A turn that the evidence opens, and what came of it."""
 
     span: TurnSpan
-    result: TurnResult | None
+    result: TurnResult
 
     @property
     def number(self) -> int:
@@ -36,12 +36,12 @@ class TurnDetails:
     @property
     def strip(self) -> str:
         """A mark a token (see `marks`)."""
-        return "" if self.result is None else self.result.strip
+        return self.result.strip
 
     @property
     def differences(self) -> tuple[float, ...]:
         """A number a token, where records differ or were compared within rounding."""
-        return () if self.result is None else self.result.differences
+        return self.result.differences
 
     def to_json(self) -> dict[str, Any]:
         leaf, end = self.span.turn, self.span.end
@@ -49,7 +49,7 @@ class TurnDetails:
             "turn": leaf.turn,
             "prompt_tokens": leaf.prompt_count,
             "tokens": end.completion_count,
-            "checked": 0 if self.result is None else self.result.checked,
+            "checked": self.result.checked,
             "finish": end.finish.name.lower(),
             "nonce": leaf.nonce_source.name.lower(),
             "temperature": leaf.params.temperature,
@@ -100,10 +100,22 @@ def audited(verdict: Verdict) -> AuditDetails:
     return verdict.details if isinstance(verdict.details, AuditDetails) else AuditDetails()
 
 
-def details(opened: OpenedEvidence, results: Sequence[TurnResult], fault: Fault | None) -> AuditDetails:
+def covered(
+    opened: OpenedEvidence,
+    results: Sequence[TurnResult],
+    receipt: Receipt | None,
+    fault: Fault | None = None,
+    comparison: Comparison | None = None,
+) -> dict[str, Any]:
+    """What was audited, as the fields of a `Verdict` that say it."""
     by_turn = {result.turn: result for result in results}
-    turns = tuple(TurnDetails(turn.span, by_turn.get(turn.number)) for turn in opened.turns)
-    return AuditDetails(opened.session, turns, fault)
+    turns = tuple(TurnDetails(turn.span, by_turn.get(turn.number, TurnResult(turn.number))) for turn in opened.turns)
+    return {
+        "session": opened.session.head.session.hex(),
+        "notes": notes(opened, results, receipt),
+        "tokens_total": opened.count,
+        "details": AuditDetails(opened.session, turns, fault, comparison),
+    }
 
 
 def notes(opened: OpenedEvidence, results: Sequence[TurnResult], receipt: Receipt | None) -> tuple[Caveat, ...]:

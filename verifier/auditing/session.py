@@ -22,7 +22,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from os import PathLike
 
 from verifiable.checking.checks import (
@@ -60,23 +59,6 @@ FetchFull = Callable[[int], OpenedEvidence | bytes]
 """Gets the evidence of kind `full` of a turn from the provider; raises a VerifiableError where it can't."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What an audit was asked for beside the evidence; fields as the arguments of `audit`."""
-
-    trust: Sequence[PublicKey]
-    receipt: OpenedReceipt | Receipt | None
-    text: str | None
-    fetch_full: FetchFull | None
-    calibration: Calibration | None
-    seed: bytes
-
-    @property
-    def client(self) -> Receipt | None:
-        """The client's receipt, opened or not."""
-        return self.receipt.receipt if isinstance(self.receipt, OpenedReceipt) else self.receipt
-
-
 def audit(
     evidence: OpenedEvidence | Evidence | bytes,
     model: str | PathLike[str] | Reexecutor,
@@ -111,7 +93,7 @@ def audit(
     """
     require_trust(trust)
     seed = os.urandom(SEED_BYTES) if seed is None else seed
-    asked = _Asked(trust, receipt, text, fetch_full, calibration, seed)
+    client = receipt.receipt if isinstance(receipt, OpenedReceipt) else receipt
     journal = Journal()
     with ExitStack() as stack:
         if isinstance(model, (str, PathLike)):
@@ -121,49 +103,32 @@ def audit(
         except CheckFailed as failed:
             return failed.fault.verdict(checks=tuple(journal.checks), details=AuditDetails(fault=failed.fault))
         try:
-            return _audit(journal, opened, model, asked)
+            bounds = _bind(journal, opened, receipt, trust)
+            if text is not None:
+                _compare_text(journal, opened, client, text)
+            _replay_shown(journal, opened.turns)
+            _compare_model(journal, opened.session, model)
+            prompts = _check_words(journal, opened, model)
+            show = None if fetch_full is None else _show(fetch_full, opened.session, bounds[0], trust)
+            fault = _compare_numerics(journal, opened.session.manifest, model, calibration is not None)
+            if fault is not None and calibration is not None:
+                return rounding.compare(journal, opened, prompts, model, calibration, fault, show, seed, client)
+            results = _recompute(journal, opened, prompts, bounds, model, show)
         except CheckFailed as failed:
-            return _failed(journal, opened, asked.client, failed)
-
-
-def _audit(journal: Journal, opened: OpenedEvidence, worker: Reexecutor, asked: _Asked) -> Verdict:
-    """What follows once the evidence is open."""
-    bounds = _bind(journal, opened, asked.receipt, asked.trust)
-    if asked.text is not None:
-        _compare_text(journal, opened, asked.client, asked.text)
-    _replay_shown(journal, opened.turns)
-    _compare_model(journal, opened.session, worker)
-    prompts = _check_words(journal, opened, worker)
-    show = None if asked.fetch_full is None else _show(asked.fetch_full, opened.session, bounds[0], asked.trust)
-    fault = _compare_numerics(journal, opened.session.manifest, worker, asked.calibration is not None)
-    if fault is not None and asked.calibration is not None:
-        how = (asked.calibration, fault, show, asked.seed, asked.client)
-        return rounding.compare(journal, opened, prompts, worker, *how)
-    results = _recompute(journal, opened, prompts, bounds, worker, show)
-    checked, total = _checked(results), _total(opened)
+            return failed.fault.verdict(
+                next((result.turn for result in failed.results if result.fault is not None), None),
+                checks=tuple(journal.checks),
+                tokens_checked=_checked(failed.results),
+                **scope.covered(opened, failed.results, client, failed.fault),
+            )
+    checked = _checked(results)
     return Verdict(
         Status.EXACT,
-        f"{checked} of {total} tokens recomputed: every committed logit has the same bits here, and every "
+        f"{checked} of {opened.count} tokens recomputed: every committed logit has the same bits here, and every "
         "token is the one that its record and the nonce give",
-        session=opened.session.head.session.hex(),
         checks=tuple(journal.checks),
-        notes=scope.notes(opened, results, asked.client),
         tokens_checked=checked,
-        tokens_total=total,
-        details=scope.details(opened, results, None),
-    )
-
-
-def _failed(journal: Journal, opened: OpenedEvidence, receipt: Receipt | None, failed: CheckFailed) -> Verdict:
-    """The verdict where a check does not hold."""
-    return failed.fault.verdict(
-        next((result.turn for result in failed.results if result.fault is not None), None),
-        session=opened.session.head.session.hex(),
-        checks=tuple(journal.checks),
-        notes=scope.notes(opened, failed.results, receipt),
-        tokens_checked=_checked(failed.results),
-        tokens_total=_total(opened),
-        details=scope.details(opened, failed.results, failed.fault),
+        **scope.covered(opened, results, client),
     )
 
 
@@ -305,7 +270,14 @@ def _recompute(
             raise CheckFailed(Fault.of(error), *results) from error
         tokens = _checked(results)
         if not tokens:
-            raise CheckFailed(_nothing_checked(_total(opened)), *results)
+            nothing = Fault(
+                "nothing-checked",
+                "no token was recomputed",
+                expected="a whole turn with at least one token",
+                found="records without the tokens before them" if opened.count else "no tokens",
+                hint="Ask for evidence of kind tokens or full.",
+            )
+            raise CheckFailed(nothing, *results)
         turns = sum(result.checked > 0 for result in results)
         passed(
             f"{tokens} tokens of {turns} turn{'s' if turns != 1 else ''}: every committed logit has the same bits here"
@@ -315,19 +287,5 @@ def _recompute(
     return tuple(results)
 
 
-def _nothing_checked(total: int) -> Fault:
-    return Fault(
-        "nothing-checked",
-        "no token was recomputed",
-        expected="a whole turn with at least one token",
-        found="records without the tokens before them" if total else "no tokens",
-        hint="Ask for evidence of kind tokens or full.",
-    )
-
-
 def _checked(results: Sequence[TurnResult]) -> int:
     return sum(result.checked for result in results)
-
-
-def _total(opened: OpenedEvidence) -> int:
-    return sum(turn.count for turn in opened.turns)

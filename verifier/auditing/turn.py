@@ -11,12 +11,11 @@ from verifiable.errors import PolicyError
 from verifiable.session import records
 from verifiable.session.delivery import deliver
 from verifiable.session.records import Finish
-from verifiable.tlog.merkle import leaf_hash
 from verifier.auditing.diagnose import Mismatch, Show, diagnose
 from verifier.auditing.marks import DIFFERS, NOT_SAMPLED, SAME, SUSPECT, UNCHECKED
 from verifier.model.reexecute import Reexecutor, score_turn
 from verifier.offline.fault import Fault
-from verifier.offline.rebuild import Bound, Claim, rebuild
+from verifier.offline.rebuild import Bound, Claim, leaf_hashes
 from verifier.offline.replay import replay
 
 
@@ -27,17 +26,15 @@ class TurnResult:
     """
 
     turn: int
-    prompt_tokens: int
-    tokens: int
-    checked: int
-    strip: str
+    checked: int = 0
+    strip: str = ""
     fault: Fault | None = None
     differences: tuple[float, ...] = ()
 
     @classmethod
     def unreached(cls, turn: OpenedTurn, fault: Fault) -> TurnResult:
         """The result of a turn in which a fault was found before anything was recomputed."""
-        return cls(turn.number, turn.leaf.prompt_count, turn.count, 0, UNCHECKED * turn.count, fault)
+        return cls(turn.number, 0, UNCHECKED * turn.count, fault)
 
 
 def check_words(
@@ -73,44 +70,38 @@ def recompute(
         worker: has the model loaded under the manifest's settings.
         show: asks the provider for all records, once, after a difference was found.
     """
-    leaf, claim = turn.leaf, Claim.of(turn)
-    count = len(claim.ids)
-
-    def result(fault: Fault | None, strip: str, checked: int = 0, **more: tuple[float, ...]) -> TurnResult:
-        return TurnResult(leaf.turn, leaf.prompt_count, count, checked, strip, fault, **more)
-
+    leaf, count = turn.leaf, turn.count
     if not count:
-        return result(None, "")
+        return TurnResult(turn.number)
+    claim = Claim.of(turn)
     k = min(session.manifest.k, session.manifest.model.vocabulary)
     entries, masks = score_turn(worker, turn, prompt, claim.ids, k)
-    hashes = [leaf_hash(token.encode()) for token in rebuild(turn, claim, entries)]
+    hashes = leaf_hashes(turn, claim, entries)
     where = bounds[0].first_difference(turn.first, hashes)
     if where is not None:
         mismatch = Mismatch(session, turn, claim, tuple(prompt), tuple(entries), bounds[0], where)
         fault, differences = diagnose(mismatch, worker, show)
-        return result(fault, _strip(mismatch, differences), differences=differences)
+        return TurnResult(turn.number, 0, _strip(mismatch, differences), fault, differences)
     for bound in bounds[1:]:
         if bound.size < turn.first + count:
             continue  # it was signed before this turn
         where = bound.first_difference(turn.first, hashes)
         if where is not None:
-            return result(
-                Fault(
-                    "two-histories",
-                    "the provider signed two histories of one session: this turn's records differ between them",
-                    where[0] - turn.first,
-                    leaf.prompt_count + where[0] - turn.first,
-                    expected=f"one history in the heads of sizes {bound.size} and {bounds[0].size}",
-                    found=f"other records at leaves {where[0]} to {where[1] - 1}",
-                    hint="Keep both files: together they prove it to anyone who has the model.",
-                ),
-                SAME * count,
+            fault = Fault(
+                "two-histories",
+                "the provider signed two histories of one session: this turn's records differ between them",
+                where[0] - turn.first,
+                leaf.prompt_count + where[0] - turn.first,
+                expected=f"one history in the heads of sizes {bound.size} and {bounds[0].size}",
+                found=f"other records at leaves {where[0]} to {where[1] - 1}",
+                hint="Keep both files: together they prove it to anyone who has the model.",
             )
+            return TurnResult(turn.number, 0, SAME * count, fault)
     departed = replay(leaf, entries, claim.ids, masks, turn.suppressed)
     if departed is not None:
         marks = "".join(NOT_SAMPLED if index in departed.indices else SAME for index in range(count))
-        return result(departed.fault(), marks)
-    return result(None, SAME * count, count)
+        return TurnResult(turn.number, 0, marks, departed.fault())
+    return TurnResult(turn.number, count, SAME * count)
 
 
 def _check_prompt(turn: OpenedTurn, worker: Reexecutor, opened: int) -> tuple[list[int], Fault | None]:

@@ -37,10 +37,10 @@ class Claim:
         )
 
 
-def rebuild(turn: OpenedTurn, claim: Claim, entries: Sequence[Entries]) -> list[Token]:
-    """The token leaves of a turn, with these entries as their records."""
+def leaf_hashes(turn: OpenedTurn, claim: Claim, entries: Sequence[Entries]) -> list[bytes]:
+    """The hashes of a turn's first token leaves, with these entries as their records."""
     leaf, first = turn.leaf, turn.first
-    return [
+    tokens = (
         Token(
             leaf.session,
             first + index,
@@ -53,7 +53,8 @@ def rebuild(turn: OpenedTurn, claim: Claim, entries: Sequence[Entries]) -> list[
             entries=entry,
         )
         for index, entry in enumerate(entries)
-    ]
+    )
+    return [leaf_hash(token.encode()) for token in tokens]
 
 
 @dataclass(frozen=True, slots=True)
