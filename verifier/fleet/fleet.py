@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from verifiable.checking.verdict import Verdict
 from verifiable.errors import EngineError, MalformedError, VerifiableError
 from verifiable.manifest.manifest import Manifest
 from verifiable.session.evidence import Evidence
@@ -126,14 +125,13 @@ def read_jobs(paths: Iterable[Path]) -> tuple[list[Job], list[Row]]:
 
 def carry_out(job: Job, worker: Reexecutor, trust: Sequence[PublicKey]) -> dict[str, Any]:
     """What an auditor does with a job: a pure function of the file, the model and the keys."""
-    verdict: Verdict
     try:
-        verdict = audit(Evidence.load(job.path), worker, trust)
+        return audit(Evidence.load(job.path), worker, trust).to_json()
     except VerifiableError as error:
-        verdict = Fault.of(error).verdict(session=job.session)
+        fault = Fault.of(error)
     except OSError as error:
-        verdict = Fault.of(EngineError("the evidence can't be read", found=str(error))).verdict(session=job.session)
-    return verdict.to_json()
+        fault = Fault.of(EngineError("the evidence can't be read", found=str(error)))
+    return fault.verdict(session=job.session).to_json()
 
 
 def run_fleet(

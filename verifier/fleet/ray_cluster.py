@@ -7,6 +7,7 @@ is reported lost, and a new auditor takes its place; Ray itself retries nothing,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -21,20 +22,20 @@ Make = Callable[[str], Reexecutor]
 """Makes the model with that SHA-256, in the auditor's process."""
 
 
+@dataclass(frozen=True, slots=True)
 class FromFiles:
     """Makes a `Worker` from a table of SHA-256 (hex) -> path, with the same adapters on each; every machine of the
     fleet must have the files there.
     """
 
-    def __init__(self, files: Mapping[str, str], threads: int = 1, adapters: Sequence[Adapter] = ()) -> None:
-        self._files = dict(files)
-        self._threads = threads
-        self._adapters = tuple(adapters)
+    files: Mapping[str, str]
+    threads: int = 1
+    adapters: Sequence[Adapter] = ()
 
     def __call__(self, model: str) -> Reexecutor:
         # A model that nobody has: any file will do, since the audit then says that its hash is another.
-        path = self._files.get(model) or next(iter(self._files.values()))
-        return Worker(path, threads=self._threads, adapters=self._adapters)
+        path = self.files.get(model) or next(iter(self.files.values()))
+        return Worker(path, threads=self.threads, adapters=self.adapters)
 
 
 class AuditorProcess:

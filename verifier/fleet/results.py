@@ -32,11 +32,7 @@ _COLUMNS = {
 
 
 class ParquetResults:
-    """Implements `Results` in a folder. Needs pyarrow (the extra `fleet`).
-
-    Raises:
-        ModuleNotFoundError: pyarrow is not installed.
-    """
+    """Implements `Results` in a folder. Raises ModuleNotFoundError where pyarrow (the extra `fleet`) is missing."""
 
     def __init__(self, folder: Path) -> None:
         self._arrow: Any = import_module("pyarrow")
@@ -45,10 +41,7 @@ class ParquetResults:
         folder.mkdir(parents=True, exist_ok=True)
 
     def done(self) -> set[str]:
-        sessions: set[str] = set()
-        for path in self._parts():
-            sessions.update(self._read(path, ["session"])["session"])
-        return sessions
+        return {session for path in self._parts() for session in self._read(path, ["session"])["session"]}
 
     def rows(self) -> list[dict[str, Any]]:
         """Every row, in the order in which they were written."""

@@ -7,6 +7,8 @@ here: what stands in a log is what its key signed for, and whoever checks the fi
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from verifiable.errors import MalformedError, PolicyError
@@ -25,19 +27,15 @@ class HeadBook:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
+        with self._usable():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(path, isolation_level="IMMEDIATE")
             self._database.executescript(_TABLES)
-        except (OSError, sqlite3.Error) as error:
-            raise self._unusable(error) from error
 
     def read(self) -> int:
         """How many of the log's entries were read."""
-        try:
+        with self._usable():
             (count,) = self._database.execute("SELECT entries FROM progress").fetchone()
-        except sqlite3.Error as error:
-            raise self._unusable(error) from error
         return int(count)
 
     def add(self, entry: bytes) -> bytes | None:
@@ -49,26 +47,25 @@ class HeadBook:
         if head is None:
             return None
         place = (head.session, head.size.to_bytes(8, "big"))
-        try:
+        with self._usable():
             row = self._database.execute("SELECT entry FROM heads WHERE session = ? AND size = ?", place).fetchone()
             if row is None:
                 self._database.execute("INSERT INTO heads VALUES (?, ?, ?)", (*place, entry))
                 return None
-        except sqlite3.Error as error:
-            raise self._unusable(error) from error
         known = _head(bytes(row[0]))
         return bytes(row[0]) if known is not None and known.root != head.root else None
 
     def advance(self, entries: int) -> None:
         """Keep what was noted: the first `entries` of the log were read."""
-        try:
-            with self._database:
-                self._database.execute("UPDATE progress SET entries = max(entries, ?)", (entries,))
-        except sqlite3.Error as error:
-            raise self._unusable(error) from error
+        with self._usable(), self._database:
+            self._database.execute("UPDATE progress SET entries = max(entries, ?)", (entries,))
 
-    def _unusable(self, error: Exception) -> PolicyError:
-        return PolicyError(f"the monitor's file {self._path} can't be used", found=str(error))
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            raise PolicyError(f"the monitor's file {self._path} can't be used", found=str(error)) from error
 
     def __enter__(self) -> HeadBook:
         return self

@@ -8,6 +8,7 @@ across restarts of either.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ class Look:
         return self.old is not None and self.new.size < self.old.size
 
 
+@dataclass(frozen=True)
 class Monitor:
     """Follows one log.
 
@@ -99,24 +101,17 @@ class Monitor:
             a provider that hides it later is too late.
     """
 
-    def __init__(
-        self,
-        fetch: Fetch,
-        log: PublicKey,
-        folder: Path,
-        witnesses: Sequence[CosignerKey] = (),
-        quorum: int = 0,
-        entries: bool = False,
-        manifest: Callable[[], bytes] | None = None,
-    ) -> None:
-        self._fetch = fetch
-        self._log = log
-        self._folder = folder
-        self._witnesses = tuple(witnesses)
-        self._quorum = quorum
-        self._entries = entries
-        self._manifest = manifest
-        self._newest = folder / "checkpoint"
+    fetch: Fetch
+    log: PublicKey
+    folder: Path
+    witnesses: Sequence[CosignerKey] = ()
+    quorum: int = 0
+    entries: bool = False
+    manifest: Callable[[], bytes] | None = None
+
+    @property
+    def _newest(self) -> Path:
+        return self.folder / "checkpoint"
 
     def look(self) -> Look:
         """Fetch the log's checkpoint, check it against the one remembered, and remember it.
@@ -127,16 +122,16 @@ class Monitor:
             VerificationError: not signed, too few witnesses, not a checkpoint at all (`malformed`), or the log gives no
                 tiles that fit (`no-evidence`).
         """
-        note = self._fetch("checkpoint", MAX_SIZE)
+        note = self.fetch("checkpoint", MAX_SIZE)
         try:
-            signed = open_checkpoint(note, self._log, self._witnesses, self._quorum)
+            signed = open_checkpoint(note, self.log, self.witnesses, self.quorum)
         except MalformedError as error:  # what the log serves is no input of the user's: a finding, and asked for again
             raise VerificationError(
                 "the log's checkpoint", code="malformed", expected=error.expected, found=error.found
             ) from error
         new = signed.checkpoint
         remembered = self._remembered()
-        old = None if remembered is None else open_checkpoint(remembered, self._log).checkpoint
+        old = None if remembered is None else open_checkpoint(remembered, self.log).checkpoint
         before = old or Checkpoint(new.origin, 0, EMPTY_ROOT)
         read = self._tiles()
         if before.size == new.size and before.root != new.root:
@@ -161,7 +156,7 @@ class Monitor:
             raise self._fork(
                 "the log cannot show that it only grew", before, new, (remembered or b"", note), proof
             ) from error
-        count = self._read_entries(new.size, read) if self._entries else 0
+        count = self._read_entries(new.size, read) if self.entries else 0
         if old is None or new.size > old.size:
             _write(self._newest, note)
         return Look(old, new, signed.witnesses, count)
@@ -173,12 +168,9 @@ class Monitor:
             raise VerificationError("the log's tiles", code="bad-consistency-proof", expected=head.root, found=root)
 
     def _tiles(self) -> Callable[[Tile], bytes]:
-        kept: dict[Tile, bytes] = {}
-
+        @functools.cache
         def read(tile: Tile) -> bytes:
-            if tile not in kept:
-                kept[tile] = check_tile(tile, self._fetch(tile.path(), tile.width * HASH_SIZE))
-            return kept[tile]
+            return check_tile(tile, self.fetch(tile.path(), tile.width * HASH_SIZE))
 
         return read
 
@@ -186,11 +178,11 @@ class Monitor:
         """Check the entries that were not read before against their leaf hashes, and those against the signed root."""
         self._remember_manifest()
         node = tile_node(size, read)
-        with HeadBook(self._folder / "heads.sqlite") as book:
+        with HeadBook(self.folder / "heads.sqlite") as book:
             since = book.read()
             for bundle in bundles_for(size, since):
                 hashes = read(tile_of(0, bundle.index, size))
-                entries = decode_bundle(self._fetch(bundle.path(), MAX_BUNDLE), bundle.width)
+                entries = decode_bundle(self.fetch(bundle.path(), MAX_BUNDLE), bundle.width)
                 if b"".join(map(leaf_hash, entries)) != hashes:
                     raise VerificationError(
                         "entries of the log are not what it committed to", code="no-evidence", found=bundle.path()
@@ -206,25 +198,25 @@ class Monitor:
 
     def _remember_manifest(self) -> None:
         with contextlib.suppress(VerificationError, MalformedError):
-            if self._manifest is not None:
-                signed = self._manifest()
+            if self.manifest is not None:
+                signed = self.manifest()
                 digest = Manifest.peek(signed).digest()
                 if not self._manifest_file(digest).exists():
                     _write(self._manifest_file(digest), signed)
 
     def _manifest_file(self, digest: bytes) -> Path:
-        return self._folder / "manifests" / digest.hex()
+        return self.folder / "manifests" / digest.hex()
 
     def _two_heads(self, earlier: bytes, entry: bytes) -> TwoHeadsError:
         one, other = map(Head.peek, (earlier, entry))
-        path = self._folder / f"two-heads-{one.session.hex()}-{one.size}.fraud"
+        path = self.folder / f"two-heads-{one.session.hex()}-{one.size}.fraud"
         files = [self._manifest_file(head.manifest_digest) for head in (one, other)]
         if all(file.exists() for file in files):
             manifests = tuple(dict.fromkeys(file.read_bytes() for file in files))
             _write(path, Fraud(FraudKind.TWO_HEADS, manifests, (earlier, entry)).encode())
             return TwoHeadsError(one, other, path, True)
         path = path.with_suffix(".json")
-        content = {"log": self._log.vkey(), "entries": [earlier.hex(), entry.hex()]}
+        content = {"log": self.log.vkey(), "entries": [earlier.hex(), entry.hex()]}
         _write(path, (json.dumps(content, indent=1) + "\n").encode())
         return TwoHeadsError(one, other, path, False)
 
@@ -252,8 +244,8 @@ class Monitor:
         notes: tuple[bytes, bytes],
         proof: Sequence[bytes],
     ) -> ForkError:
-        path = self._folder / f"fork-{old.size}-{new.size}-{new.root.hex()[:8]}.json"
-        _write(path, fork_file(what, self._log, notes, proof))
+        path = self.folder / f"fork-{old.size}-{new.size}-{new.root.hex()[:8]}.json"
+        _write(path, fork_file(what, self.log, notes, proof))
         return ForkError(what, path, old, new)
 
 

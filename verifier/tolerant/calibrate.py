@@ -17,13 +17,14 @@ import numpy as np
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.manifest.manifest import Runtime
+from verifiable.request.request import COMPLETION, parse_body
 from verifiable.sampling.logits import MAX_K, Entries
 from verifier.model.reexecute import Reexecutor
 from verifier.model.texts import DAY, Conversation, requests
 from verifier.model.worker import Worker
 from verifier.tolerant.calibration import Calibration, Sample, files_of, settings_of
 from verifier.tolerant.eprocess import ALPHA, FEWEST, power
-from verifier.tolerant.statistics import FLOOR, Distances, measure
+from verifier.tolerant.statistics import FLOOR, measure
 
 MOST = 64
 """Conversations up to which power is stated."""
@@ -69,16 +70,24 @@ def replays(worker: Reexecutor, runtime: Runtime, talks: Sequence[Conversation])
     for settings in replay_settings(runtime):
         worker.load(settings)
         scored_by.append([worker.score(talk.prompt, talk.answer, MAX_K) for talk in talks])
-    usable = scored_by[:1]
-    for scored in scored_by[1:]:
-        if all(_apart(scored, other) for other in usable):
-            usable.append(scored)
+    hint = "The tolerant tier has no scale of its own here: audit where the fingerprint agrees."
+    return different(scored_by, _apart, runtime, hint)
+
+
+def different(
+    replays: Sequence[Scored], apart: Callable[[Scored, Scored], bool], runtime: Runtime, hint: str
+) -> list[Scored]:
+    """The replays that have a rounding of their own. Raises PolicyError where they are fewer than two."""
+    usable: list[Scored] = []
+    for one in replays:
+        if all(apart(one, other) for other in usable):
+            usable.append(one)
     if len(usable) < 2:
         raise PolicyError(
             "no replay on this machine rounds differently from the others",
             expected="two replays with different bits",
             found=f"KV {runtime.type_k}/{runtime.type_v}",
-            hint="The tolerant tier has no scale of its own here: audit where the fingerprint agrees.",
+            hint=hint,
         )
     return usable
 
@@ -204,14 +213,7 @@ def calibrate(
             found=", ".join(item.name for item in honest),
         )
     made = Calibration(
-        files_of(identity),
-        settings_of(runtime),
-        build,
-        k,
-        seed.hex(),
-        tuple(_distinct(samples)),
-        tuple(cheating),
-        {},
+        files_of(identity), settings_of(runtime), build, k, seed.hex(), tuple(_distinct(samples)), tuple(cheating), {}
     )
     return replace(made, power=powers(made))
 
@@ -239,8 +241,6 @@ def claims_of(worker: Worker, item: Class, talks: Sequence[Conversation], k: int
     worker.load(item.runtime)
     if not item.hidden:
         return [worker.score(talk.prompt, talk.answer, k) for talk in talks]
-    from verifiable.request.request import COMPLETION, parse_body
-
     body = b'{"prompt": "' + HIDDEN.encode() + b'"}'
     more = worker.prompt_ids(parse_body(COMPLETION, body))
     return [worker.score([*more, *talk.prompt], talk.answer, k) for talk in talks]
@@ -248,10 +248,8 @@ def claims_of(worker: Worker, item: Class, talks: Sequence[Conversation], k: int
 
 def sample(item: Class, claims: Scored, own: Sequence[Scored]) -> Sample:
     """The distances of every conversation of a class."""
-    rows: list[Distances] = []
-    for at, claim in enumerate(claims):
-        rows.append(measure(claim, [scored[at] for scored in own]))
-    return Sample(item.name, item.about, tuple(rows))
+    rows = tuple(measure(claim, [scored[at] for scored in own]) for at, claim in enumerate(claims))
+    return Sample(item.name, item.about, rows)
 
 
 def _distinct(samples: Sequence[Sample]) -> list[Sample]:

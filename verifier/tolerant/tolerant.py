@@ -15,12 +15,11 @@ from typing import Any
 
 from verifiable.checking.checks import OpenedTurn
 from verifiable.checking.verdict import About, Caveat, Status
-from verifiable.errors import PolicyError
 from verifiable.manifest.manifest import Runtime
 from verifiable.sampling.logits import MAX_K, Entries
 from verifiable.session.challenge import place_window
 from verifier.model.reexecute import Reexecutor
-from verifier.tolerant.calibrate import replay_settings
+from verifier.tolerant.calibrate import Scored, different, replay_settings
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.eprocess import ALPHA, Path, run
 from verifier.tolerant.statistics import Distances, measure, score
@@ -51,14 +50,13 @@ def measure_turns(
         lot: where in all the turns' tokens the window lies; drawn after they were committed to, so that a provider
             can't know which of them count.
 
-    Raises:
-        PolicyError: this machine's own replays do not differ, so there is no scale.
+    Raises PolicyError where this machine's own replays do not differ to the last bit, so that there is no scale.
     """
     shown = [turn.records for turn in turns]
     total = sum(map(len, shown))
     parts = window_parts([len(records) for records in shown], place_window(lot, total, most), most)
     claims = [[records[at].entries for at in part] for records, part in zip(shown, parts, strict=True)]
-    scored: list[list[list[Entries]]] = []
+    scored: list[Scored] = []
     for settings in replay_settings(runtime):
         worker.load(settings)
         rows = []
@@ -67,18 +65,8 @@ def measure_turns(
             before = [*prompts[turn.number], *ids[: part.start]]
             rows.append(worker.score(before, ids[part.start :], MAX_K) if part else [])
         scored.append(rows)
-    usable = scored[:1]
-    for one in scored[1:]:
-        # A replay that agrees with another to the last bit has no rounding of its own.
-        if all(_bits(one) != _bits(other) for other in usable):
-            usable.append(one)
-    if len(usable) < 2:
-        raise PolicyError(
-            "no replay on this machine rounds differently from the others",
-            expected="two replays with different bits",
-            found=f"KV {runtime.type_k}/{runtime.type_v}",
-            hint="Audit on a machine with the provider's fingerprint.",
-        )
+    hint = "Audit on a machine with the provider's fingerprint."
+    usable = different(scored, lambda one, other: _bits(one) != _bits(other), runtime, hint)
     measured = [measure(claim, [one[at] for one in usable]) for at, claim in enumerate(claims)]
     return Distances.joined(measured, lot, total), parts
 
