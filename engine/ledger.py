@@ -62,7 +62,7 @@ class Ledger:
                 self.log = ProviderLog(
                     self.store,
                     self.keys.log,
-                    CheckpointFile(checkpoint_path(data, settings)),
+                    CheckpointFile(checkpoint_path(data, settings.checkpoint)),
                     make_check(self.keys.provider.public),
                     self.keys.log_unused,
                     witnesses,
@@ -95,9 +95,9 @@ class Ledger:
         self.store.close()
 
 
-def checkpoint_path(data: Path, settings: LedgerSettings) -> Path:
+def checkpoint_path(data: Path, folder: Path | None) -> Path:
     """Where the published checkpoint is."""
-    return (settings.checkpoint or data / "checkpoint") / "checkpoint"
+    return (folder or data / "checkpoint") / "checkpoint"
 
 
 def _open(data: Path, settings: LedgerSettings) -> Store:

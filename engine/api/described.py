@@ -24,26 +24,24 @@ _ERROR = {
 }
 
 
-def refusal(what: str) -> dict[str, Any]:
-    """A refusal in OpenAI's form."""
-    return {"description": what, "content": {"application/json": {"schema": _ERROR}}}
-
-
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: refusal("The body is not JSON, or a parameter is unknown, malformed or out of range."),
-    401: refusal("No API key, or a wrong one."),
-    404: refusal("No such model, or no such session for this caller."),
-    409: refusal("The session can't take this turn now."),
-    429: refusal("Too many requests with this API key at once."),
-    500: refusal("The engine failed."),
-    503: refusal("Too many requests are waiting."),
+_REASONS = {
+    400: "The body is not JSON, or a parameter is unknown, malformed or out of range.",
+    401: "No API key, or a wrong one.",
+    404: "No such model, or no such session for this caller.",
+    409: "The session can't take this turn now.",
+    429: "Too many requests with this API key at once.",
+    500: "The engine failed.",
+    503: "Too many requests are waiting.",
 }
-_STREAM: dict[str, dict[str, Any]] = {"text/event-stream": {}}
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"description": reason, "content": {"application/json": {"schema": _ERROR}}}
+    for status, reason in _REASONS.items()
+}
 ANSWERS: dict[int | str, dict[str, Any]] = {
     **REFUSALS,
     200: {
         "description": "The answer, whole or as events; `verifiable` holds session, turn and receipt.",
-        "content": {"application/json": {"schema": {"type": "object"}}, **_STREAM},
+        "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
     },
 }
 

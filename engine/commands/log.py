@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from engine.ledger import LedgerSettings, checkpoint_path
+from engine.ledger import checkpoint_path
 from engine.log import export as exports
 from engine.log.checkpoint_file import CheckpointFile
 from engine.log.fsck import FsckReport, fsck as check
@@ -31,21 +31,18 @@ def fsck(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Derive everything again from the stored bytes, and say exactly what is damaged."""
-    settings = LedgerSettings(store=store, checkpoint=checkpoint)
-    report = FsckReport()
     try:
         opened = _open(data, store)
     except InUseError:
         raise
     except StoreError as error:
+        report = FsckReport()
         report.damaged("the database", error)
     else:
-        try:
-            keys = [_key(data / "keys" / f"{role}.pub") for role in ("provider", "log")]
-            place = CheckpointFile(checkpoint_path(data, settings))
-            report = check(opened, keys[0], keys[1], place, data / "keys" / "log.unused")
-        finally:
-            opened.close()
+        with closing(opened):
+            provider, log = (_key(data / "keys" / f"{role}.pub") for role in ("provider", "log"))
+            place = CheckpointFile(checkpoint_path(data, checkpoint))
+            report = check(opened, provider, log, place, data / "keys" / "log.unused")
     if as_json:
         findings = [{"where": finding.where, "what": finding.what} for finding in report.findings]
         print(json.dumps({"clean": report.clean, "findings": findings, "notes": report.notes, "counts": report.counts}))
@@ -61,13 +58,9 @@ def export(
     checkpoint: _Place = None,
 ) -> None:
     """Write the published log as static files that any web server can serve (C2SP tlog-tiles)."""
-    settings = LedgerSettings(store=store, checkpoint=checkpoint)
-    opened = _open(data, store)
-    try:
+    with closing(_open(data, store)) as opened:
         key = _key(data / "keys" / "log.pub")
-        count, size = exports.export(opened, key, CheckpointFile(checkpoint_path(data, settings)), out)
-    finally:
-        opened.close()
+        count, size = exports.export(opened, key, CheckpointFile(checkpoint_path(data, checkpoint)), out)
     print(f"{out}: checkpoint of size {size}, {count} new files")
 
 
@@ -99,4 +92,4 @@ def _show(report: FsckReport) -> None:
     if report.clean:
         print(f"CLEAN: every signature, hash and root follows from the stored bytes ({counted}).")
     else:
-        print(f"{len(report.findings)} damaged{os.linesep}Looked at: {counted}. Nothing was changed.")
+        print(f"{len(report.findings)} damaged\nLooked at: {counted}. Nothing was changed.")

@@ -13,14 +13,7 @@ import typer
 
 from engine import hub
 from engine.api.app import make_app
-from engine.commands.serve_options import (
-    LogOptions,
-    ModelOptions,
-    RecordOptions,
-    SamplingOptions,
-    ServerOptions,
-    SpeculationOptions,
-)
+from engine.commands import serve_options as options
 from engine.engine import Engine, EngineSettings
 from engine.scheduling.scheduler import SchedulerSettings
 from engine.web.server import Server
@@ -38,14 +31,14 @@ def serve(
     model: Annotated[Path, typer.Option(help="The GGUF file to serve, or hf:OWNER/REPOSITORY/FILE.gguf from a hub.")],
     data: Annotated[Path, typer.Option(help="Folder for keys and sessions; made when missing.")],
     name: Annotated[str, typer.Option(help="The provider's name in its keys and manifest.")] = "provider",
-    server: ServerOptions,
-    running: ModelOptions,
+    server: options.ServerOptions,
+    running: options.ModelOptions,
     device: DeviceOptions,
     rope: RopeOptions,
-    speculation: SpeculationOptions,
-    sampling: SamplingOptions,
-    records: RecordOptions,
-    log: LogOptions,
+    speculation: options.SpeculationOptions,
+    sampling: options.SamplingOptions,
+    records: options.RecordOptions,
+    log: options.LogOptions,
 ) -> None:
     """Serve a GGUF model with an OpenAI-compatible API; every answer comes with a receipt."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -86,12 +79,12 @@ def serve(
         )
 
 
-def run(engine: Engine, options: ServerOptions, bars: Bars) -> None:
+def run(engine: Engine, server: options.ServerOptions, bars: Bars) -> None:
     """Serve an engine over HTTP until a signal ends it, then close it."""
-    app = make_app(engine, options.api_keys(), per_key=options.per_key, origins=options.origin or ())
+    app = make_app(engine, server.api_keys(), per_key=server.per_key, origins=server.origin or ())
     try:
         _introduce(engine, bars)
-        asyncio.run(Server(app, options.host, options.port, _announce, grace=math.ceil(options.grace)).listen())
+        asyncio.run(Server(app, server.host, server.port, _announce, grace=math.ceil(server.grace)).listen())
     finally:
         engine.close()
 

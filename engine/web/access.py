@@ -26,7 +26,7 @@ class Access:
         self._keys = [key.encode() for key in api_keys]
         self._at_once = at_once
         self._lock = threading.Lock()
-        self._running: Counter[str] = Counter()
+        self._running: Counter[str | None] = Counter()
 
     def principal(self, authorization: str) -> str | None:
         """The caller by its header: a digest of the API key, or None where no key is asked for.
@@ -44,10 +44,8 @@ class Access:
 
     def take(self, principal: str | None) -> None:
         """Count one request of a principal. Raises TooManyRequestsError where it has as many as it may."""
-        if principal is None or self._at_once is None:
-            return
         with self._lock:
-            if self._running[principal] >= self._at_once:
+            if principal is not None and self._at_once is not None and self._running[principal] >= self._at_once:
                 raise TooManyRequestsError(
                     "too many requests with this API key at once",
                     expected=f"at most {self._at_once}",
@@ -57,12 +55,8 @@ class Access:
 
     def free(self, principal: str | None) -> None:
         """One request of a principal is over."""
-        if principal is None or self._at_once is None:
-            return
         with self._lock:
-            self._running[principal] -= 1
-            if self._running[principal] <= 0:
-                del self._running[principal]
+            self._running -= Counter([principal])  # which forgets who has none left
 
 
 async def caller(http: Request) -> str | None:

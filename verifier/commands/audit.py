@@ -19,15 +19,7 @@ from verifiable.errors import PolicyError
 from verifiable.llama.gguf.lora import parse_adapters
 from verifiable.wire.keys import PrivateKey
 from verifier.campaign.plan import parse_time
-from verifier.commands import files
-from verifier.commands.options import (
-    DrawOptions,
-    FleetOptions,
-    MachineOptions,
-    ProviderOptions,
-    ResultOptions,
-    Trust,
-)
+from verifier.commands import files, options
 from verifier.commands.run import Plan, carry_out
 from verifier.report import report, show
 from verifier.report.signed import sign_report, signing_key
@@ -42,17 +34,17 @@ def audit(
     *,
     target: Annotated[str, typer.Argument(help="The provider's URL, or a file: a receipt or evidence.")],
     model: Annotated[Path, typer.Option(help="Your own copy of the model: a GGUF file.")],
-    trust: Trust,
+    trust: options.Trust,
     lora: Annotated[
         list[str] | None,
         typer.Option(help="FILE[:SCALE]: your copy of a LoRA adapter that the manifest names; may be repeated."),
     ] = None,
     text: Annotated[Path | None, typer.Option(help="The answer as received, to a receipt or evidence.")] = None,
-    provider: ProviderOptions,
-    draw: DrawOptions,
-    machine: MachineOptions,
-    fleet: FleetOptions,
-    result: ResultOptions,
+    provider: options.ProviderOptions,
+    draw: options.DrawOptions,
+    machine: options.MachineOptions,
+    fleet: options.FleetOptions,
+    result: options.ResultOptions,
 ) -> int:
     """Re-execute what a provider committed to, and compare every bit."""
     adapters = parse_adapters(lora)
@@ -62,9 +54,7 @@ def audit(
     if fleet.fleet is not None:
         from verifier.commands.fleet import audit_folder  # Ray and Parquet are an extra of their own
 
-        options = {"workers": fleet.workers, "threads": machine.threads}
-        source, out = Path(target), fleet.results
-        return audit_folder(fleet.fleet, source, model, keys, adapters, **options, out=out, as_json=result.as_json)
+        return audit_folder(fleet.fleet, Path(target), model, keys, adapters, fleet, machine.threads, result.as_json)
     plan = Plan(
         target=target,
         model=model,

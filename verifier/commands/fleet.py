@@ -13,6 +13,8 @@ from verifiable.checking.verdict import Status
 from verifiable.errors import PolicyError
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.wire.keys import PublicKey
+from verifier.campaign.outcome import overall
+from verifier.commands.options import FleetOptions
 from verifier.fleet.fleet import read_jobs, run_fleet
 from verifier.fleet.ray_cluster import FromFiles, RayPool
 from verifier.fleet.results import ParquetResults
@@ -25,11 +27,9 @@ def audit_folder(
     source: Path,
     model: Path,
     trust: Sequence[PublicKey],
-    adapters: Sequence[Adapter] = (),
-    *,
-    workers: int,
+    adapters: Sequence[Adapter],
+    fleet: FleetOptions,
     threads: int,
-    out: Path,
     as_json: bool,
 ) -> int:
     """Audit every evidence file of a folder. Returns the exit status, as for one session."""
@@ -46,7 +46,7 @@ def audit_folder(
     if not paths:
         raise PolicyError("no evidence in that folder", expected=" or ".join(SUFFIXES), found=str(source))
     jobs, bad = read_jobs(paths)
-    results = ParquetResults(out)
+    results = ParquetResults(fleet.results)
     known = results.done()
     fresh = [row for row in bad if row.session not in known]
     if fresh:
@@ -58,22 +58,19 @@ def audit_folder(
     def tell(done: int, total: int) -> None:
         print(f"\r{done:,} of {total:,} sessions", end="", file=sys.stderr, flush=True)
 
-    with RayPool(address, workers, make, trust, float(threads)) as pool:
+    with RayPool(address, fleet.workers, make, trust, float(threads)) as pool:
         run_fleet(jobs, pool, results, tell=tell)
     print(file=sys.stderr)
     rows = results.rows()
     counts = Counter(str(row["status"]) for row in rows)
     codes = Counter(str(row["code"]) for row in rows if row["code"] is not None)
-    status = next(
-        (status for status in (Status.FAILED, Status.INCONCLUSIVE) if counts[status.value]),
-        Status.EXACT,
-    )
+    status = overall(map(Status, counts))
     tokens = sum(int(row["tokens_checked"]) for row in rows)
     if as_json:
         facts = {"status": status.value, "sessions": len(rows), "statuses": counts, "codes": codes}
-        print(json.dumps({**facts, "tokens_checked": tokens, "results": str(out)}, indent=2))
+        print(json.dumps({**facts, "tokens_checked": tokens, "results": str(fleet.results)}, indent=2))
     else:
-        print(f"{len(rows):,} sessions, {tokens:,} tokens verified; results in {out}")
+        print(f"{len(rows):,} sessions, {tokens:,} tokens verified; results in {fleet.results}")
         for name, count in counts.most_common():
             print(f"  {name:<22} {count:,}")
         for name, count in codes.most_common():

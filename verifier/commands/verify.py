@@ -6,6 +6,7 @@ Exit status: 0 verified; 1 failed, with a reason code; 2 the call or a file is w
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -63,10 +64,7 @@ def verify(
     shown = None if evidence is None else Evidence.load(evidence)
     texts = () if text is None else readings(files.read_text(text))
     verdict = verify_with_evidence(parsed, shown, keys, *texts)
-    if as_json:
-        print(json.dumps(verdict.to_json(), indent=2))
-    else:
-        show.say(show.verification(verdict, show.short(peek1(parsed.manifest).kid.hex())))
+    _say(as_json, verdict.to_json(), show.verification(verdict, show.short(peek1(parsed.manifest).kid.hex())))
     return verdict.exit_code
 
 
@@ -76,11 +74,8 @@ def _verify_report(path: Path, trust: list[PublicKey], as_json: bool) -> int:
         checked = signed_reports.verify_report(read(path, signed_reports.MAX_BYTES), trust)
     except (MalformedError, VerificationError) as error:
         return _say_failure(Fault.of(error).verdict(), as_json)
-    if as_json:
-        signer = {"key": checked.signer.vkey(), "time": checked.time}
-        print(json.dumps({"signed_by": signer, "report": checked.report}, indent=2))
-    else:
-        show.say(show.signed_report(checked))
+    signer = {"key": checked.signer.vkey(), "time": checked.time}
+    _say(as_json, {"signed_by": signer, "report": checked.report}, show.signed_report(checked))
     return checked.status.exit_code
 
 
@@ -93,5 +88,12 @@ def _verify_fork(path: Path, trust: list[PublicKey], as_json: bool) -> int:
 
 
 def _say_failure(verdict: Verdict, as_json: bool) -> int:
-    print(json.dumps(verdict.to_json(), indent=2)) if as_json else show.say(show.failure(verdict))
+    _say(as_json, verdict.to_json(), show.failure(verdict))
     return verdict.exit_code
+
+
+def _say(as_json: bool, facts: object, lines: Iterable[str]) -> None:
+    if as_json:
+        print(json.dumps(facts, indent=2))
+    else:
+        show.say(lines)
