@@ -35,24 +35,6 @@ class SessionLog:
     EngineError. `landmarks` are the leaves that are not tokens, by index.
     """
 
-    __slots__ = (
-        "_accepted",
-        "_drafted",
-        "_facts",
-        "_row",
-        "_secret",
-        "_step",
-        "_tokens",
-        "_turn_secret",
-        "closed",
-        "completion",
-        "landmarks",
-        "manifest_digest",
-        "session",
-        "tree",
-        "turns",
-    )
-
     def __init__(self, session: bytes, secret: bytes, manifest_digest: bytes) -> None:
         self.session = session
         self.manifest_digest = manifest_digest
@@ -104,7 +86,7 @@ class SessionLog:
         self._step = self._row = -1
         self._drafted = self._accepted = self.completion = 0
         self._tokens = hashlib.sha256()
-        return self._append(Turn.of(self.session, self.size, self._salt(), self.turns, facts))
+        return self._append(Turn(self.session, self.size, self._salt(), self.turns, *facts))
 
     def drafted(self, count: int) -> None:
         """Note that a step verified `count` drafted tokens; only the turn's end leaf shows the sum."""
@@ -120,18 +102,8 @@ class SessionLog:
         self._tokens.update(token_bytes(token, source, new_step))
         position = facts.prompt_count + self.completion
         self.completion += 1
-        data = encode_token(
-            self.session,
-            self.tree.size,
-            self._salt(),
-            self.turns,
-            position,
-            token,
-            source,
-            self._step,
-            self._row,
-            entries,
-        )
+        place = (self.session, self.size, self._salt())
+        data = encode_token(*place, self.turns, position, token, source, self._step, self._row, entries)
         self.tree.append(leaf_hash(data))
         return data
 

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from verifiable.errors import MalformedError
 from verifiable.sampling.logits import Entries
@@ -104,9 +104,8 @@ class Open:
         return _encode(self, VERSION, self.manifest_digest, self.time)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnFacts:
-    """What the provider commits to before the first token of a turn; fields as in `Turn`."""
+class TurnFacts(NamedTuple):
+    """What the provider commits to before the first token of a turn; the last fields of `Turn`, in its order."""
 
     request_digest: bytes
     prompt_digest: bytes
@@ -138,24 +137,6 @@ class Turn:
     nonce: bytes
     nonce_source: NonceSource
     cached: int
-
-    @classmethod
-    def of(cls, session: bytes, seq: int, leaf_salt: bytes, turn: int, facts: TurnFacts) -> Turn:
-        """The leaf that commits to these facts."""
-        return cls(
-            session,
-            seq,
-            leaf_salt,
-            turn=turn,
-            request_digest=facts.request_digest,
-            prompt_digest=facts.prompt_digest,
-            prompt_count=facts.prompt_count,
-            params=facts.params,
-            stop_digest=facts.stop_digest,
-            nonce=facts.nonce,
-            nonce_source=facts.nonce_source,
-            cached=facts.cached,
-        )
 
     def encode(self) -> bytes:
         return _encode(
@@ -193,18 +174,8 @@ class Token:
     entries: Entries
 
     def encode(self) -> bytes:
-        return encode_token(
-            self.session,
-            self.seq,
-            self.salt,
-            self.turn,
-            self.position,
-            self.token,
-            self.source,
-            self.step,
-            self.row,
-            self.entries,
-        )
+        place, row = (self.session, self.seq, self.salt), (self.source, self.step, self.row)
+        return encode_token(*place, self.turn, self.position, self.token, *row, self.entries)
 
 
 def encode_token(
@@ -314,11 +285,7 @@ def parse(data: bytes) -> Leaf:
 def _parse_open(place: _Place, fields: list[encoding.Value]) -> Leaf:
     if encoding.uint(fields[0], "record version") != VERSION:
         raise MalformedError("record version", expected=str(VERSION), found=str(fields[0]))
-    return Open(
-        *place,
-        encoding.bytes_(fields[1], "manifest digest", 32),
-        encoding.uint(fields[2], "open time"),
-    )
+    return Open(*place, encoding.bytes_(fields[1], "manifest digest", 32), encoding.uint(fields[2], "open time"))
 
 
 def _parse_turn(place: _Place, fields: list[encoding.Value]) -> Leaf:

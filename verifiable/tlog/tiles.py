@@ -67,10 +67,6 @@ class Tile:
             raise MalformedError("tile path", expected=tile.path(), found=path)
         return tile
 
-    def full(self) -> Tile:
-        """The same tile when full, which a log may serve in place of a partial one."""
-        return Tile(self.level, self.index)
-
 
 def tile_of(level: int, index: int, size: int) -> Tile:
     """The tile at this place in the log of `size` entries, as wide as that size makes it."""
