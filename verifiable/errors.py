@@ -40,6 +40,9 @@ class VerifiableError(Exception):
     exit_code: ClassVar[int] = 4
     """Exit status of the command-line tool when this error ends it."""
 
+    code = "environment"
+    """Reason code of the verdict that it ends in."""
+
     def __init__(self, what: str, *, expected: object = None, found: object = None, hint: str | None = None) -> None:
         super().__init__(what)
         self.what = what
@@ -65,6 +68,7 @@ class MalformedError(VerifiableError):
     """The input is not a well-formed object of the kind that was asked for. It says nothing about honesty."""
 
     exit_code = 2
+    code = "malformed"
 
 
 class VerificationError(VerifiableError):

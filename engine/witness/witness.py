@@ -94,7 +94,7 @@ def make_app(witness: Witness) -> Starlette:
         except StoreError as error:
             return Response(f"the witness can't remember: {error.what}\n", 500, media_type="text/plain")
         except VerifiableError as error:
-            if isinstance(error, VerificationError) and error.code == "stale-size":
+            if error.code == "stale-size":
                 return Response(conflict_body(error), 409, {"Content-Type": SIZE_TYPE})
             return Response(f"{error}\n", status(error), media_type="text/plain")
         return Response(line, 200, media_type="text/plain; charset=utf-8")

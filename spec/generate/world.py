@@ -184,7 +184,7 @@ class Story:
             nonce = b"" if request.nonce_source() is records.NonceSource.SEED else digest("a provider's nonce")[:16]
         prompt = [at % VOCABULARY for at in range(prompt_count)]
         facts = request.turn_facts(prompt, params, nonce, cached)
-        first = Turn.of(self.session, seq, records.salt(secret, seq), number, facts)
+        first = Turn(self.session, seq, records.salt(secret, seq), number, *facts)
         key = sampling_key(nonce, request.digest(), number)
         suppressed = manifest.model.suppressed
         known = replace(params, constraint=b"", ignore_eos=False)

@@ -161,14 +161,13 @@ def check_session(signed: SignedHead, opening: Opening) -> tuple[OpenedSession, 
     for index, data in opening.leaves.items():
         leaf = records.parse(data)
         if isinstance(leaf, Token):
-            if leaf.seq != index or leaf.session != head.session:
-                raise VerificationError(
-                    f"the record at leaf {index} belongs elsewhere",
-                    code="sequence-broken",
-                    expected=f"leaf {index} of session {head.session.hex()}",
-                    found=f"leaf {leaf.seq} of session {leaf.session.hex()}",
-                    hint="It was taken from another place or another session.",
-                )
+            _same(
+                "sequence-broken",
+                f"the record at leaf {index} belongs elsewhere",
+                f"leaf {leaf.seq} of session {leaf.session.hex()}",
+                f"leaf {index} of session {head.session.hex()}",
+                hint="It was taken from another place or another session.",
+            )
             tokens[index] = leaf
         else:
             leaves[index] = leaf
@@ -208,13 +207,7 @@ def check_receipt_under(signed: SignedHead, receipt: Receipt, *texts: str) -> Op
     session, tokens = check_session(signed, receipt.opening)
     if tokens:
         raise MalformedError("receipt", expected="no token leaves", found=f"{len(tokens)} of them")
-    if receipt.turn >= len(session.spans):
-        raise VerificationError(
-            "the receipt's turn is not in the log",
-            code="incomplete",
-            expected=f"turn {receipt.turn}",
-            found=f"{len(session.spans)} turns",
-        )
+    _span(session, receipt.turn, "the receipt's turn is not in the log")
     text = check_text(session, receipt.turn, *texts) if texts else None
     if receipt.log is not None:
         _check_log(receipt.log, receipt.head, session.manifest)
@@ -226,15 +219,19 @@ def check_text(session: OpenedSession, turn: int, *texts: str) -> str:
 
     Raises VerificationError (`text-differs`) where none is.
     """
-    if turn >= len(session.spans):
-        raise VerificationError(
-            "there is no such turn", code="incomplete", expected=f"turn {turn}", found=f"{len(session.spans)} turns"
-        )
+    committed = _span(session, turn, "there is no such turn").end.text_digest
     digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
-    committed = session.spans[turn].end.text_digest
     if committed not in digests:
         _same("text-differs", "the text is not the text that was committed", digests[0], committed)
     return texts[digests.index(committed)]
+
+
+def _span(session: OpenedSession, turn: int, missing: str) -> TurnSpan:
+    if turn >= len(session.spans):
+        raise VerificationError(
+            missing, code="incomplete", expected=f"turn {turn}", found=f"{len(session.spans)} turns"
+        )
+    return session.spans[turn]
 
 
 def _check_log(proof: bytes, head: bytes, manifest: Manifest) -> None:
@@ -287,14 +284,9 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
     salted: list[Leaf] = [leaf, end, *turn.shown.values()]
     for part in salted:
         _same("salt-differs", f"the salt of leaf {part.seq}", part.salt, records.salt(turn.secret, part.seq))
-    _same("request-differs", f"the request of {where}", hashlib.sha256(request.canonical).digest(), leaf.request_digest)
-    if request.session not in (None, "new", session.head.session.hex()):
-        raise VerificationError(
-            f"{where} belongs to another session",
-            code="session-differs",
-            expected=str(request.session),
-            found=session.head.session.hex(),
-        )
+    _same("request-differs", f"the request of {where}", request.digest(), leaf.request_digest)
+    if request.session not in (None, "new"):
+        _same("session-differs", f"{where} belongs to another session", session.head.session.hex(), request.session)
     _same("parameters-differ", f"the stop strings of {where}", records.stop_digest(request.stops), leaf.stop_digest)
     try:
         asked = request.params(manifest.defaults, manifest.k, manifest.runtime.n_ctx, leaf.prompt_count)
@@ -315,25 +307,18 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
         )
     source = request.nonce_source()
     nonce = request.nonce if request.nonce is not None else b"" if source is records.NonceSource.SEED else leaf.nonce
-    if leaf.nonce_source is not source or leaf.nonce != nonce:
-        raise VerificationError(
-            f"{where} does not use the client's nonce",
-            code="nonce-differs",
-            expected=f"{source.name.lower()}: {nonce.hex()}",
-            found=f"{leaf.nonce_source.name.lower()}: {leaf.nonce.hex()}",
-        )
+    _same(
+        "nonce-differs",
+        f"{where} does not use the client's nonce",
+        f"{leaf.nonce_source.name.lower()}: {leaf.nonce.hex()}",
+        f"{source.name.lower()}: {nonce.hex()}",
+    )
     if turn.tokens is not None:
         if kind is not Kind.TOKENS or turn.shown:
             raise MalformedError(
                 "evidence", expected="packed tokens only in evidence of kind tokens", found=kind.name.lower()
             )
-        if turn.tokens.count != end.completion_count:
-            raise VerificationError(
-                f"the packed tokens of {where}",
-                code="counts-differ",
-                expected=end.completion_count,
-                found=turn.tokens.count,
-            )
+        _same("counts-differ", f"the packed tokens of {where}", turn.tokens.count, end.completion_count)
     _check_records(session, turn)
     if kind is Kind.FULL:
         tokens = turn.records
@@ -352,40 +337,38 @@ def _check_records(session: OpenedSession, turn: OpenedTurn) -> None:
     entries = min(manifest.k, vocabulary)
     for seq, token in turn.shown.items():
         position = leaf.prompt_count + seq - turn.first
-        if len(token.entries.ids) != entries or (token.turn, token.position) != (leaf.turn, position):
-            raise VerificationError(
-                f"the record at leaf {seq}",
-                code="record-invalid",
-                expected=f"{entries} entries, turn {leaf.turn}, position {position}",
-                found=f"{len(token.entries.ids)} entries, turn {token.turn}, position {token.position}",
-            )
-        if max(token.token, int(token.entries.ids.max())) >= vocabulary:
-            raise VerificationError(
-                f"a token id in the record at leaf {seq}",
-                code="record-invalid",
-                expected=f"ids below {vocabulary}",
-                found=max(token.token, int(token.entries.ids.max())),
-            )
+        _same(
+            "record-invalid",
+            f"the record at leaf {seq}",
+            f"{len(token.entries.ids)} entries, turn {token.turn}, position {token.position}",
+            f"{entries} entries, turn {leaf.turn}, position {position}",
+        )
+        _check_ids(
+            f"a token id in the record at leaf {seq}", max(token.token, int(token.entries.ids.max())), vocabulary
+        )
     if turn.tokens is None:
         return
     if turn.tokens.width != id_width(vocabulary):
         raise MalformedError("packed token width", expected=id_width(vocabulary), found=turn.tokens.width)
     ids, sources, fresh = turn.tokens.unpack()
-    if ids and max(ids) >= vocabulary:
-        raise VerificationError(
-            f"a token id of turn {leaf.turn}", code="record-invalid", expected=f"ids below {vocabulary}", found=max(ids)
-        )
-    if records.tokens_digest(ids, sources, fresh) != turn.end.tokens_digest:
-        raise VerificationError(
-            f"the token ids or marks of turn {leaf.turn} in the evidence are not those that were committed",
-            code="evidence-differs",
-            expected=turn.end.tokens_digest.hex(),
-            found=records.tokens_digest(ids, sources, fresh).hex(),
-            hint="The evidence was changed on its way; this alone doesn't show by whom. Get it again.",
-        )
+    _check_ids(f"a token id of turn {leaf.turn}", max(ids, default=-1), vocabulary)
+    _same(
+        "evidence-differs",
+        f"the token ids or marks of turn {leaf.turn} in the evidence are not those that were committed",
+        records.tokens_digest(ids, sources, fresh),
+        turn.end.tokens_digest,
+        hint="The evidence was changed on its way; this alone doesn't show by whom. Get it again.",
+    )
     check_marks(turn.span, [(source, *step) for source, step in zip(sources, turn.tokens.steps(), strict=True)])
 
 
-def _same(code: str, what: str, found: bytes, expected: bytes) -> None:
+def _check_ids(what: str, largest: int, vocabulary: int) -> None:
+    if largest >= vocabulary:
+        raise VerificationError(what, code="record-invalid", expected=f"ids below {vocabulary}", found=largest)
+
+
+def _same(code: str, what: str, found: bytes | str | int, expected: bytes | str | int, hint: str | None = None) -> None:
+    """Raise VerificationError unless what was found is what was expected; bytes are shown in hexadecimal."""
     if found != expected:
-        raise VerificationError(what, code=code, expected=expected.hex(), found=found.hex())
+        expected, found = (value.hex() if isinstance(value, bytes) else value for value in (expected, found))
+        raise VerificationError(what, code=code, expected=expected, found=found, hint=hint)

@@ -156,9 +156,8 @@ class Fraud:
         """Step 2."""
         if len({item.provider for item in stated}) > 1:
             raise _nothing("the two manifests are of two providers", "one provider", "two")
-        one, other = (
-            verify_head(data, item.session_keys) for data, item in zip(self.signed, _two(stated), strict=True)
-        )
+        one = verify_head(self.signed[0], stated[0].session_keys)
+        other = verify_head(self.signed[1], stated[-1].session_keys)
         if (one.session, one.size) != (other.session, other.size) or one.root == other.root:
             raise _nothing(
                 "the two heads do not contradict each other",
@@ -260,10 +259,6 @@ class Fraud:
         )
 
 
-def _two(stated: Sequence[Manifest]) -> Sequence[Manifest]:
-    return stated if len(stated) == 2 else [stated[0], stated[0]]
-
-
 def _log(stated: Manifest) -> PublicKey:
     if stated.log is None:
         raise VerificationError("the manifest names no log", code="log-differs", expected="a log key", found="none")
@@ -289,14 +284,6 @@ def _nothing(what: str, expected: str, found: str) -> VerificationError:
         found=found,
         hint="The file proves nothing against the provider.",
     )
-
-
-def token_fraud(manifest: bytes, head: bytes, opening: Opening, size: int, turn: int, token: int) -> Fraud:
-    """The file for leaf `token` of a log of `size` leaves, with the leaf `turn` that it belongs to.
-
-    `opening` shows both, and was checked; the file shows no others.
-    """
-    return Fraud(FraudKind.TOKEN, (manifest,), (head,), narrowed(opening, size, {turn, token}))
 
 
 def narrowed(opening: Opening, size: int, keep: Collection[int]) -> Opening:

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from verifiable.errors import MalformedError, VerifiableError, VerificationError
+from verifiable.errors import VerifiableError
 
 
 class Status(enum.StrEnum):
@@ -137,9 +137,8 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as JSON values; empty fields are left out."""
-        plain = {name: getattr(self, name) for name in _PLAIN}
         written = {
-            **plain,
+            **{name: getattr(self, name) for name in _PLAIN},
             "status": self.status.value,
             "checks": [check.to_json() for check in self.checks],
             "not_shown": list(self.not_shown),
@@ -160,18 +159,11 @@ _PLAIN = (
 
 def from_error(error: VerifiableError, **context: Any) -> Verdict:
     """The verdict that an error of a check means."""
-    code = (
-        error.code
-        if isinstance(error, VerificationError)
-        else "malformed"
-        if isinstance(error, MalformedError)
-        else "environment"
-    )
-    status = Status.INCONCLUSIVE if code in INCONCLUSIVE_CODES or code == "environment" else Status.FAILED
+    open_still = error.code == "environment" or error.code in INCONCLUSIVE_CODES
     return Verdict(
-        status,
+        Status.INCONCLUSIVE if open_still else Status.FAILED,
         error.what,
-        code=code,
+        code=error.code,
         expected=_plain(error.expected),
         found=_plain(error.found),
         hint=error.hint,

@@ -110,9 +110,9 @@ _STATUS: Final = {
 
 def status(error: VerifiableError) -> int:
     """The HTTP status that tlog-witness gives to what `AddCheckpoint.parse` and `consider` raise."""
-    return _STATUS.get(error.code, 400) if isinstance(error, VerificationError) else 400
+    return _STATUS.get(error.code, 400)
 
 
-def conflict_body(error: VerificationError) -> bytes:
+def conflict_body(error: VerifiableError) -> bytes:
     """The body that goes with a 409 for `stale-size`: the size to start from (media type text/x.tlog.size)."""
     return f"{error.expected}\n".encode()

@@ -14,20 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.wire.encoding import (
-    BOUNDS,
-    Bounds,
-    Encodable,
-    Map,
-    Tagged,
-    Value,
-    array,
-    bytes_,
-    decode,
-    encode,
-    map_,
-    text,
-)
+from verifiable.wire.encoding import Encodable, Map, Tagged, Value, array, bytes_, decode, encode, map_, text
 from verifiable.wire.keys import PrivateKey, PublicKey
 
 TAG: Final = 18
@@ -54,7 +41,6 @@ class Unverified:
     payload: bytes
     kid: bytes
     typ: str
-    protected: Map
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +79,14 @@ def assemble(
     return encode(Tagged(TAG, [raw, unprotected, payload if attached else None, signature]))
 
 
-def parse(data: bytes, bounds: Bounds = BOUNDS) -> Sign1:
+def parse(data: bytes) -> Sign1:
     """Parse a tagged COSE_Sign1 with any headers but `crit`, which names extensions that we do not know."""
-    outer = decode(data, bounds, frozenset({TAG}))
+    outer = decode(data, tags=frozenset({TAG}))
     if not isinstance(outer, Tagged):
         raise MalformedError("COSE_Sign1", expected=f"CBOR tag {TAG}", found=type(outer).__name__)
     raw, unprotected, payload, signature = array(outer.value, 4, "COSE_Sign1")
     raw = bytes_(raw, "COSE_Sign1 protected header")
-    protected = _header(decode(raw, bounds) if raw else {}, "COSE_Sign1 protected header")
+    protected = _header(decode(raw) if raw else {}, "COSE_Sign1 protected header")
     if raw and not protected:
         raise MalformedError("COSE_Sign1: empty protected header", expected="no bytes", found=raw)
     unprotected = _header(unprotected, "COSE_Sign1 unprotected header")
@@ -159,16 +145,16 @@ def sign1(payload: bytes, key: PrivateKey, typ: str) -> bytes:
     return assemble(protected, {}, payload, key)
 
 
-def _ours(data: bytes) -> tuple[Sign1, bytes]:
-    """Parse an envelope that has our headers and no others, with its payload."""
+def _ours(data: bytes) -> tuple[Sign1, Unverified]:
+    """Parse an envelope that has our headers and no others, and a payload."""
     parsed = parse(data)
-    map_(parsed.protected, (ALG, KID, TYP), "COSE_Sign1 protected header")
+    protected = map_(parsed.protected, (ALG, KID, TYP), "COSE_Sign1 protected header")
     map_(parsed.unprotected, (), "COSE_Sign1 unprotected header")
-    text(parsed.protected[TYP], "COSE_Sign1 typ", MAX_TYP)
-    bytes_(parsed.protected[KID], "COSE_Sign1 kid", length=32)
+    typ = text(protected[TYP], "COSE_Sign1 typ", MAX_TYP)
+    kid = bytes_(protected[KID], "COSE_Sign1 kid", length=32)
     if parsed.payload is None:
         raise MalformedError("COSE_Sign1 payload", expected="an attached payload", found="none")
-    return parsed, parsed.payload
+    return parsed, Unverified(parsed.payload, kid, typ)
 
 
 def verify1(data: bytes, trusted: Iterable[PublicKey], typ: str) -> Signed:
@@ -181,18 +167,13 @@ def verify1(data: bytes, trusted: Iterable[PublicKey], typ: str) -> Signed:
         MalformedError: not a COSE_Sign1 with exactly our headers.
         VerificationError: `unsupported-algorithm`, `untrusted-key`, `bad-signature` or `wrong-type`.
     """
-    parsed, payload = _ours(data)
-    key = check(parsed, payload, trusted)
-    if parsed.protected[TYP] != typ:
-        raise VerificationError(
-            "signed object of another type", code="wrong-type", expected=typ, found=parsed.protected[TYP]
-        )
-    return Signed(payload, key, parsed.protected)
+    parsed, said = _ours(data)
+    key = check(parsed, said.payload, trusted)
+    if said.typ != typ:
+        raise VerificationError("signed object of another type", code="wrong-type", expected=typ, found=said.typ)
+    return Signed(said.payload, key, parsed.protected)
 
 
 def peek1(data: bytes) -> Unverified:
     """Read an envelope without verifying it, for showing who it says it is from."""
-    parsed, payload = _ours(data)
-    protected = parsed.protected
-    kid = bytes_(protected[KID], "COSE_Sign1 kid", length=32)
-    return Unverified(payload, kid, text(protected[TYP], "COSE_Sign1 typ", MAX_TYP), protected)
+    return _ours(data)[1]

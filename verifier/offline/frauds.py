@@ -48,14 +48,9 @@ def of_token(opened: OpenedEvidence, trust: Sequence[PublicKey], turn: int, toke
     if shown is None or shown.first + token not in shown.shown:
         return None
     signed = opened.session.signed
-    made = fraud.token_fraud(
-        signed.manifest_envelope,
-        signed.head_envelope,
-        opened.evidence.opening,
-        signed.head.size,
-        shown.leaf.seq,
-        shown.first + token,
-    )
+    leaves = {shown.leaf.seq, shown.first + token}
+    opening = fraud.narrowed(opened.evidence.opening, signed.head.size, leaves)
+    made = Fraud(FraudKind.TOKEN, (signed.manifest_envelope,), (signed.head_envelope,), opening)
     made.verify(trust)
     return made
 
