@@ -72,22 +72,12 @@ class MalformedError(VerifiableError):
 
 
 class VerificationError(VerifiableError):
-    """A well-formed object fails a check.
-
-    Args:
-        code: the stable reason code, lower case with hyphens, as listed in spec/reason-codes.md.
-    """
+    """A well-formed object fails a check. `code` is stable: one of those in spec/reason-codes.md."""
 
     exit_code = 1
 
     def __init__(
-        self,
-        what: str,
-        *,
-        code: str,
-        expected: object = None,
-        found: object = None,
-        hint: str | None = None,
+        self, what: str, *, code: str, expected: object = None, found: object = None, hint: str | None = None
     ) -> None:
         super().__init__(what, expected=expected, found=found, hint=hint)
         self.code = code
@@ -96,8 +86,7 @@ class VerificationError(VerifiableError):
 class PolicyError(VerifiableError):
     """The request is well formed but not allowed here: a limit, a setting or a declared rule forbids it.
 
-    Args:
-        parameter: the request parameter at fault, where there is one (OpenAI's `param`).
+    `parameter` is the request parameter at fault, where there is one (OpenAI's `param`).
     """
 
     exit_code = 2

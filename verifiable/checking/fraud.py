@@ -99,8 +99,7 @@ class Fraud:
     def parse(cls, data: bytes) -> Fraud:
         """Read a file strictly; raises MalformedError. Proves nothing yet: see `verify`."""
         fields = unseal(data, 7, "fraud file", MAX_BYTES)
-        if encoding.uint(fields[1], "fraud version") != VERSION:
-            raise MalformedError("fraud version", expected=str(VERSION), found=str(fields[1]))
+        encoding.version(fields[1], VERSION, "fraud version")
         number = encoding.uint(fields[2], "fraud kind", max(FraudKind))
         if number < 1:
             raise MalformedError("fraud kind", expected=f"1 to {int(max(FraudKind))}", found="0")

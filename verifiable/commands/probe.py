@@ -25,6 +25,12 @@ from verifiable.manifest.manifest import ModelIdentity
 
 EXIT_NOT_INVARIANT: Final = 3
 _NAME_WIDTH: Final = 34
+_INVARIANT: Final = """\
+INVARIANT: batching, threads and neighbours change no bit. Exact audits are possible wherever
+the fingerprint is the same."""
+_NOT_INVARIANT: Final = """\
+NOT INVARIANT: the same tokens can give other logits when the work is cut differently. A server
+with these settings can only be audited tolerantly."""
 
 
 @grouped
@@ -127,14 +133,8 @@ def _as_text(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSett
         f"Fingerprint  {result.fingerprint.hex()}",
         "",
         f"{'Against whole chunks':<{_NAME_WIDTH}}  same bits?",
+        *[f"{each.name:<{_NAME_WIDTH}}  {_verdict(each)}" for each in result.schedules],
+        "",
+        _INVARIANT if result.invariant else f"{_NOT_INVARIANT} {_advice(settings)}",
     ]
-    for each in result.schedules:
-        lines.append(f"{each.name:<{_NAME_WIDTH}}  {_verdict(each)}")
-    lines.append("")
-    if result.invariant:
-        lines.append("INVARIANT: batching, threads and neighbours change no bit. Exact audits are possible wherever")
-        lines.append("the fingerprint is the same.")
-    else:
-        lines.append("NOT INVARIANT: the same tokens can give other logits when the work is cut differently. A server")
-        lines.append(f"with these settings can only be audited tolerantly. {_advice(settings)}")
     return "\n".join(lines)

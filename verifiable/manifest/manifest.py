@@ -167,8 +167,7 @@ class Manifest:
             raise MalformedError("manifest version", expected=str(VERSION), found=str(version))
         k, kind = encoding.array(fields[7], 2, "manifest commitment")
         sampler = encoding.array(fields[8], 2, "manifest sampler")
-        if encoding.uint(sampler[0], "sampler version") != SAMPLER_VERSION:
-            raise MalformedError("sampler version", expected=str(SAMPLER_VERSION), found=str(sampler[0]))
+        encoding.version(sampler[0], SAMPLER_VERSION, "sampler version")
         keys = encoding.array(fields[10], None, "manifest session keys")
         if not 1 <= len(keys) <= _MAX_KEYS:
             raise MalformedError("manifest session keys", expected=f"1 to {_MAX_KEYS}", found=str(len(keys)))

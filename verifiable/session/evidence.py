@@ -158,8 +158,7 @@ class Evidence:
         checks.check_evidence.
         """
         fields = unseal(data, 7, "evidence", MAX_BYTES)
-        if encoding.uint(fields[1], "evidence version") != VERSION:
-            raise MalformedError("evidence version", expected=str(VERSION), found=str(fields[1]))
+        encoding.version(fields[1], VERSION, "evidence version")
         turns = tuple(TurnEvidence.from_cbor(turn) for turn in encoding.array(fields[7], None, "evidence turns"))
         numbers = [turn.turn for turn in turns]
         if numbers != sorted(set(numbers)):

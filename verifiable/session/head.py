@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from verifiable.errors import MalformedError
 from verifiable.session.records import SESSION_ID_BYTES
 from verifiable.wire import cose, encoding
 from verifiable.wire.keys import PrivateKey, PublicKey
@@ -34,8 +33,7 @@ class Head:
     def parse(cls, payload: bytes) -> Head:
         """Read a head's payload strictly; raises MalformedError."""
         fields = encoding.array(encoding.decode(payload), 6, "head")
-        if encoding.uint(fields[0], "head version") != VERSION:
-            raise MalformedError("head version", expected=str(VERSION), found=str(fields[0]))
+        encoding.version(fields[0], VERSION, "head version")
         return cls(
             encoding.bytes_(fields[1], "head session id", SESSION_ID_BYTES),
             encoding.uint(fields[2], "head size"),

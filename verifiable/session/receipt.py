@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from os import PathLike
 
 from verifiable import files
-from verifiable.errors import MalformedError
 from verifiable.session.opening import Opening
 from verifiable.wire import encoding
 from verifiable.wire.sealed import seal, unseal
@@ -41,8 +40,7 @@ class Receipt:
     def parse(cls, data: bytes) -> Receipt:
         """Read a receipt strictly; raises MalformedError. Checks no signature: see checks.check_receipt."""
         fields = unseal(data, 8, "receipt", MAX_BYTES)
-        if encoding.uint(fields[1], "receipt version") != VERSION:
-            raise MalformedError("receipt version", expected=str(VERSION), found=str(fields[1]))
+        encoding.version(fields[1], VERSION, "receipt version")
         return cls(
             encoding.bytes_(fields[2], "receipt head", maximum=MAX_BYTES),
             encoding.bytes_(fields[3], "receipt manifest", maximum=MAX_BYTES),

@@ -283,8 +283,7 @@ def parse(data: bytes) -> Leaf:
 
 
 def _parse_open(place: _Place, fields: list[encoding.Value]) -> Leaf:
-    if encoding.uint(fields[0], "record version") != VERSION:
-        raise MalformedError("record version", expected=str(VERSION), found=str(fields[0]))
+    encoding.version(fields[0], VERSION, "record version")
     return Open(*place, encoding.bytes_(fields[1], "manifest digest", 32), encoding.uint(fields[2], "open time"))
 
 

@@ -21,13 +21,9 @@ from verifiable.wire.text import HASH_SIZE, decimal, read_base64, write_base64
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The body of a checkpoint.
+    """The body of a checkpoint: the log's name, its number of leaves and their RFC 9162 root, 32 bytes.
 
-    Args:
-        origin: the log's name; not empty, one line.
-        size: number of leaves.
-        root: RFC 9162 root of those leaves, 32 bytes.
-        extensions: further lines, opaque to us and not empty. We write none.
+    `extensions` are further lines, opaque to us and not empty. We write none.
     """
 
     origin: str
@@ -84,13 +80,9 @@ def open_checkpoint(
 ) -> SignedCheckpoint:
     """Verify a checkpoint against its log's key and perhaps a quorum of witnesses.
 
-    Args:
-        data: the note.
-        log: the log's key, whose name is the origin.
-        witnesses: trusted witnesses (`cosignature.CosignerKey`); a wrong signature by one refuses the whole.
-        quorum: how many of them must have cosigned.
-
-    The origin must be the key's name: otherwise a key that signs for two logs could lend one's size to the other.
+    At least `quorum` of the trusted witnesses (`cosignature.CosignerKey`) must have cosigned; a wrong signature by one
+    refuses the whole. The origin must be the log key's name: otherwise a key that signs for two logs could lend one's
+    size to the other.
 
     Raises:
         MalformedError: not a checkpoint.

@@ -63,8 +63,7 @@ class Proof:
     def root(self, leaf: bytes) -> bytes:
         """The root that follows for a leaf hash, for profiles that sign the root alone.
 
-        Raises:
-            VerificationError: the path does not fit index and size (code `bad-inclusion-proof`).
+        Raises VerificationError (`bad-inclusion-proof`): the path does not fit index and size.
         """
         return root_from_inclusion(leaf, self.index, self.size, self.path)
 

@@ -73,13 +73,9 @@ def subtree_message(cosigner: str, timestamp: int, origin: str, start: int, end:
 
 @dataclass(frozen=True, slots=True)
 class CosignerKey:
-    """A witness's public key: a note verifier of type 0x04 or 0x06.
+    """A witness's public key: a note verifier of kind `ED25519` (`raw` has 32 bytes) or `ML_DSA_44` (1,312).
 
-    Args:
-        name: the witness's key name.
-        kind: `ED25519` or `ML_DSA_44`.
-        raw: 32 or 1,312 bytes.
-        ml_dsa_44: verifies the second kind; without it such signatures are refused, never passed over.
+    `ml_dsa_44` verifies the second kind; without it such signatures are refused, never passed over.
     """
 
     name: str
@@ -112,8 +108,7 @@ class CosignerKey:
     def verify_note(self, text: str, signature: bytes) -> None:
         """Check a signature line's bytes over a checkpoint's text.
 
-        Raises:
-            VerificationError: `bad-signature`, or `unsupported-algorithm` for ML-DSA-44 without a verifier.
+        Raises VerificationError: `bad-signature`, or `unsupported-algorithm` for ML-DSA-44 without a verifier.
         """
         try:
             parsed = Cosignature.parse(self.kind, signature)

@@ -205,8 +205,7 @@ def _check_hashes(kind: str, *hashes: bytes) -> None:
 def root_from_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes:
     """The root that an audit path leads to from a leaf at `index` of `size` (RFC 9162 §2.1.3.2, steps 1 to 4).
 
-    Raises:
-        VerificationError: no path of this length fits the position (code `bad-inclusion-proof`).
+    Raises VerificationError (`bad-inclusion-proof`): no path of this length fits the position.
     """
     if not 0 <= index < size:
         raise _bad("inclusion", "index outside the tree", f"less than {size}", index)
@@ -233,8 +232,7 @@ def root_from_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence
 def verify_inclusion(leaf_hash: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> None:
     """Verify that a leaf is at `index` in the tree of `size` leaves with this root (RFC 9162 §2.1.3.2).
 
-    Raises:
-        VerificationError: code `bad-inclusion-proof`.
+    Raises VerificationError (`bad-inclusion-proof`).
     """
     computed = root_from_inclusion(leaf_hash, index, size, proof)
     if computed != root:
@@ -245,10 +243,7 @@ def verify_consistency(m: int, n: int, proof: Sequence[bytes], root_m: bytes, ro
     """Verify that the tree of n leaves with root_n extends that of m leaves with root_m (RFC 9162 §2.1.4.2).
 
     The RFC leaves out m = 0 and m = n. Here both take an empty proof: every tree extends the empty one, whose
-    root must be `EMPTY_ROOT`, and a tree extends itself alone.
-
-    Raises:
-        VerificationError: code `bad-consistency-proof`.
+    root must be `EMPTY_ROOT`, and a tree extends itself alone. Raises VerificationError (`bad-consistency-proof`).
     """
     if not 0 <= m <= n:
         raise _bad("consistency", "sizes", "0 ≤ old size ≤ new size", f"{m} and {n}")

@@ -33,13 +33,9 @@ _HEADER: Final = "c2sp.org/tlog-proof@v1"
 
 @dataclass(frozen=True, slots=True)
 class TlogProof:
-    """A parsed file.
+    """A parsed file: the entry's index, its audit path, leaf end first, and the signed note as the log published it.
 
-    Attributes:
-        index: the entry's index in the log.
-        proof: the audit path, leaf end first.
-        checkpoint: the signed note, as the log published it.
-        extra: data of the application, or None. Nothing authenticates it.
+    `extra` are data of the application, or None. Nothing authenticates them.
     """
 
     index: int

@@ -29,8 +29,7 @@ def verify_subtree_inclusion(
 ) -> None:
     """Verify that a leaf of the log is in the subtree [start, end) with this root (§4.3.2).
 
-    Raises:
-        VerificationError: code `bad-consistency-proof` for a range that is none, else `bad-inclusion-proof`.
+    Raises VerificationError: code `bad-consistency-proof` for a range that is none, else `bad-inclusion-proof`.
     """
     check_subtree(start, end)
     verify_inclusion(leaf_hash, index - start, end - start, proof, root)
@@ -42,9 +41,7 @@ def verify_subtree_consistency(
     """Verify that the subtree [start, end) is part of the tree of `size` leaves (§4.4.3).
 
     With start 0 this is consistency between two sizes. An empty subtree is part of every tree, whatever its root.
-
-    Raises:
-        VerificationError: code `bad-consistency-proof`.
+    Raises VerificationError (`bad-consistency-proof`).
     """
     check_subtree(start, end)
     if end > size:

@@ -109,11 +109,7 @@ def tile_node(size: int, read: Callable[[Tile], bytes]) -> Node:
 
     With it `merkle.range_hash`, `inclusion_path`, `consistency_path` and `multi_path` work on a tiled log. Each
     tile is read once. What comes out is worth what was read: compare the root with a signed one first
-    (`root_from_tiles`).
-
-    Args:
-        size: the log's size, from a signed checkpoint.
-        read: returns the bytes of a tile.
+    (`root_from_tiles`). The size comes from a signed checkpoint.
     """
     tiles: dict[Tile, bytes] = {}
 

@@ -68,10 +68,7 @@ class Cosigned:
 def consider(request: AddCheckpoint, logs: Mapping[str, PublicKey], seen: Mapping[str, Cosigned]) -> Checkpoint:
     """Decide whether a checkpoint may be cosigned; the caller then remembers its size and root, and cosigns.
 
-    Args:
-        request: the request.
-        logs: the keys of the logs that this witness serves, by origin.
-        seen: what it cosigned last, by origin.
+    `logs` are the keys of the logs that this witness serves, `seen` is what it cosigned last, both by origin.
 
     Raises:
         MalformedError: the request makes no sense.

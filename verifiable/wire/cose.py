@@ -47,10 +47,7 @@ class Unverified:
 class Sign1:
     """A parsed COSE_Sign1. Well-formed, not verified.
 
-    Attributes:
-        raw: the protected header as it was signed.
-        protected: the same, decoded.
-        payload: None when detached.
+    `raw` is the protected header as it was signed, `protected` the same, decoded; `payload` is None when detached.
     """
 
     raw: bytes

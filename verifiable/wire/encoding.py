@@ -113,9 +113,8 @@ def _float(value: float) -> bytes:
 def encode(value: Encodable) -> bytes:
     """Encode a value in its one deterministic form.
 
-    Raises:
-        MalformedError: a type, an integer, a string or a depth that is not encoded here. Subclasses
-            (an IntEnum, a numpy integer) are refused too: convert first, so that nothing is guessed.
+    Raises MalformedError: a type, an integer, a string or a depth that is not encoded here. Subclasses (an IntEnum, a
+    numpy integer) are refused too: convert first, so that nothing is guessed.
     """
     out: list[bytes] = []
     _encode(value, out, BOUNDS.depth)
@@ -187,13 +186,8 @@ def _encode_map(value: Mapping[Any, Encodable], out: list[bytes], depth: int) ->
 def decode(data: bytes, bounds: Bounds = BOUNDS, tags: frozenset[int] = frozenset()) -> Value:
     """Decode exactly one deterministically encoded item that fills `data`.
 
-    Args:
-        data: the encoded item.
-        bounds: bounds, checked before anything is allocated.
-        tags: the tag numbers that may occur; each comes back as `Tagged`.
-
-    Raises:
-        MalformedError: anything else than the one deterministic encoding of a value within the bounds.
+    The bounds are checked before anything is allocated; `tags` are the tag numbers that may occur, each as a `Tagged`.
+    Raises MalformedError: anything else than the one deterministic encoding of a value within the bounds.
     """
     if type(data) is not bytes:
         raise MalformedError("CBOR input", expected="bytes", found=type(data).__name__)
@@ -360,6 +354,12 @@ def uint(value: Value, what: str, maximum: int = 2**63 - 1) -> int:
     if not 0 <= value <= maximum:
         raise MalformedError(what, expected=f"an integer from 0 to {maximum}", found=value)
     return value
+
+
+def version(value: Value, known: int, what: str) -> None:
+    """Refuse any version but the one that is known."""
+    if uint(value, what) != known:
+        raise MalformedError(what, expected=known, found=value)
 
 
 def bytes_(value: Value, what: str, length: int | None = None, maximum: int | None = None) -> bytes:

@@ -51,11 +51,7 @@ def key_id(name: str, kind: int, raw: bytes) -> bytes:
 
 
 def split_vkey(text: str, what: str = "verifier key") -> tuple[str, int, bytes]:
-    """Split `name+hash+base64(kind ‖ key)` and check its hash.
-
-    Returns:
-        The name, the signature kind and the key's bytes; neither kind nor key is judged here.
-    """
+    """Name, kind and key bytes of `name+hash+base64(kind ‖ key)`. Checks the hash, and judges neither kind nor key."""
     parts = text.split("+", 2)
     if len(parts) != 3:
         raise MalformedError(what, expected="name+hash+base64", found=text)
@@ -111,11 +107,7 @@ class PublicKey:
         object.__setattr__(self, "kid", thumbprint)
 
     def verify(self, signature: bytes, message: bytes) -> None:
-        """Check a 64-byte Ed25519 signature.
-
-        Raises:
-            VerificationError: it is not this key's signature of this message (code `bad-signature`).
-        """
+        """Raise VerificationError (`bad-signature`) unless this is the key's 64-byte signature of the message."""
         if len(signature) == bindings.crypto_sign_BYTES:
             try:
                 bindings.crypto_sign_open(signature + message, self.raw)
@@ -145,11 +137,9 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateKey:
-    """An Ed25519 private key. Its seed is never shown: not by repr, not in an error.
+    """An Ed25519 private key: a C2SP key name, shared with the public key, and the 32 bytes of RFC 8032 §5.1.5.
 
-    Args:
-        name: C2SP key name, shared with the public key.
-        seed: the 32 bytes of RFC 8032 §5.1.5.
+    Its seed is never shown: not by repr, not in an error.
     """
 
     name: str

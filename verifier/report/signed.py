@@ -66,13 +66,11 @@ def verify_report(data: bytes, trust: Sequence[PublicKey]) -> SignedReport:
             `wrong-type` or `unsupported-algorithm`.
     """
     fields = unseal(data, 3, "signed report", MAX_BYTES)
-    if encoding.uint(fields[1], "signed report version") != VERSION:
-        raise MalformedError("signed report version", expected=VERSION, found=str(fields[1]))
+    encoding.version(fields[1], VERSION, "signed report version")
     body = encoding.bytes_(fields[3], "report", maximum=MAX_BYTES)
     signed = verify1(encoding.bytes_(fields[2], "report signature", maximum=1 << 16), trust, TYPE)
     statement = encoding.map_(encoding.decode(signed.payload), range(1, 4), "report statement")
-    if encoding.uint(statement[1], "report statement version") != VERSION:
-        raise MalformedError("report statement version", expected=VERSION, found=str(statement[1]))
+    encoding.version(statement[1], VERSION, "report statement version")
     digest = hashlib.sha256(body).digest()
     if encoding.bytes_(statement[2], "report digest", 32) != digest:
         raise VerificationError(
