@@ -35,7 +35,7 @@ from verifiable.llama.grammar.grammar import Grammar, to_gbnf
 from verifiable.llama.model import Model
 from verifiable.llama.probe import cache as probe_cache
 from verifiable.llama.probe.probe import ProbeResult, probe_and_pair
-from verifiable.llama.probe.runtime import describe
+from verifiable.llama.probe.result import describe
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.manifest import RAW_LOGITS, Manifest, ModelIdentity, verify_manifest
 from verifiable.request.request import CHAT, COMPLETION, Request, parse_body

@@ -91,12 +91,9 @@ def fetch(
         repository: "owner/repository".
         file: its name there; of a split model its first part, for all of them.
         revision: a branch, tag or commit.
-        endpoint: the hub's URL.
         cache: folder for the files; `hub` in the user's own cache folder by default.
-        progress: told how far it is.
 
-    Returns:
-        The path of the file, or of the first part with the others beside it.
+    Returns the path of the file, or of the first part with the others beside it.
 
     Raises:
         PolicyError: there is no such repository, file or part, or the hub publishes no SHA-256 for it.

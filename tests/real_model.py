@@ -17,7 +17,7 @@ from verifiable.llama.library import load_library
 from verifiable.llama.model import Model
 from verifiable.llama.probe import cache as probe_cache
 from verifiable.llama.probe.probe import probe
-from verifiable.llama.probe.runtime import describe
+from verifiable.llama.probe.result import describe
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.manifest import Manifest, Runtime
 from verifiable.request.request import Request

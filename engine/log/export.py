@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.log.checkpoint_file import CheckpointFile
-from engine.log.errors import DamagedLogError
 from engine.log.tree import read_hashes
-from engine.store import Store
+from engine.store import DamagedLogError, Store
 from verifiable import files
 from verifiable.errors import StoreError
 from verifiable.tlog.checkpoint import open_checkpoint

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.log.errors import DamagedLogError
 from engine.log.frontier import Frontier, grown
 from engine.log.tree import LogTree, read_hashes
-from engine.store import FSCK, HeadRow, LogStore, LogTransaction
+from engine.store import FSCK, DamagedLogError, HeadRow, LogStore, LogTransaction
 from verifiable.tlog.merkle import leaf_hash
 from verifiable.tlog.tiles import MAX_ENTRY
 

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.log.checkpoint_file import CheckpointFile
-from engine.log.errors import DamagedLogError
 from engine.log.integrate import MAX_BATCH, CheckHead, integrate
 from engine.log.rederive import check_bundle, rederive
 from engine.log.tree import LogTree
 from engine.log.witnesses import Witnesses
-from engine.store import HeadRow, LogStore
+from engine.store import DamagedLogError, HeadRow, LogStore
 from verifiable.errors import PolicyError, StoreError, VerifiableError
 from verifiable.manifest.manifest import verify_manifest
 from verifiable.session.head import Head, verify_head

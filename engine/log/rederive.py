@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from engine.log.errors import DamagedLogError
 from engine.log.tree import LogTree
-from engine.store import FSCK, LogStore
+from engine.store import FSCK, DamagedLogError, LogStore
 from verifiable.tlog.merkle import HASH_SIZE, leaf_hash
 from verifiable.tlog.tiles import ENTRIES, HEIGHT, WIDTH, Tile
 

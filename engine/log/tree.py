@@ -8,8 +8,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Protocol
 
-from engine.log.errors import DamagedLogError
-from engine.store import FSCK
+from engine.store import FSCK, DamagedLogError
 from verifiable.tlog.merkle import HASH_SIZE, consistency_path, inclusion_path, range_hash
 from verifiable.tlog.tiles import HEIGHT, WIDTH, Tile
 

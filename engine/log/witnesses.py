@@ -121,8 +121,7 @@ class Witnesses:
         if answer.status != 200:
             raise PolicyError("it refused", found=f"{answer.status} {_text(answer)[:200]}")
         signature = _signature(answer.body)
-        opened = Note.parse(note).add(signature)
-        opened.verify([witness.key])
+        Note.parse(note).add(signature).verify([witness.key])
         state.size = size
         return signature
 

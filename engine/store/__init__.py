@@ -67,6 +67,10 @@ class ErasedError(StoreError):
     """The content was erased or dropped: it is gone for good, by intent."""
 
 
+class DamagedLogError(StoreError):
+    """What is stored contradicts itself or what was published: nothing may be signed, and trying again is no use."""
+
+
 Barrier = Callable[[StoreError | None], None]
 """Called once everything queued before it is durable (None), or has failed."""
 

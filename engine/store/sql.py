@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -84,17 +85,11 @@ class SqlStore:
         done(failure)
 
     def flush(self) -> None:
-        reached = threading.Event()
-        errors: list[StoreError | None] = []
-
-        def done(error: StoreError | None) -> None:
-            errors.append(error)
-            reached.set()
-
-        self.barrier(done)
-        reached.wait()
-        if errors[0] is not None:
-            raise errors[0]
+        reached: Future[StoreError | None] = Future()
+        self.barrier(reached.set_result)
+        error = reached.result()
+        if error is not None:
+            raise error
 
     def failure(self) -> StoreError | None:
         return self._failure

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.log.errors import DamagedLogError
 from engine.sessions.retention import drop_expired
+from engine.store import DamagedLogError
 from fixtures.synthetic import SyntheticProvider
 from tests.fault.crash import check_disk
 from verifiable.errors import StoreError, VerifiableError

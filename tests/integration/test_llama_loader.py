@@ -20,7 +20,6 @@ from verifiable.errors import MalformedError
 from verifiable.llama import library
 from verifiable.llama.gguf.metadata import inspect
 from verifiable.llama.gguf.types import ARRAY, BLOCKS, BOOL, F32, I32, STRING, U8, U32, U64
-from verifiable.llama.trace import base_library
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
@@ -164,7 +163,7 @@ def test_the_child_notices_a_death(tiny_models, tmp_path):
 
 
 def test_block_sizes_are_those_of_the_library():
-    ggml = ctypes.CDLL(str(base_library(library.library())))
+    ggml = library.shared_library("ggml-base", "base")
     ggml.ggml_type_size.restype = ctypes.c_size_t
     ggml.ggml_blck_size.restype = ctypes.c_int64
     ggml.ggml_type_name.restype = ctypes.c_char_p

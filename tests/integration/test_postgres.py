@@ -19,11 +19,11 @@ import sqlalchemy
 
 from engine.ledger import LedgerSettings
 from engine.log.checkpoint_file import CheckpointFile
-from engine.log.errors import DamagedLogError
 from engine.log.fsck import fsck
 from engine.log.integrate import integrate
 from engine.log.log import LogSettings, make_check
 from engine.sessions.retention import drop_expired
+from engine.store import DamagedLogError
 from engine.store.postgres import open_store
 from fixtures.synthetic import VOCABULARY, SyntheticProvider
 from tests.needs import ROOT, missing_program

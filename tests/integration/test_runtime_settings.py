@@ -19,7 +19,7 @@ from verifiable.llama import devices
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
 from verifiable.llama.probe.probe import probe
-from verifiable.llama.probe.runtime import describe
+from verifiable.llama.probe.result import describe
 from verifiable.llama.settings import NO_DEVICE, RuntimeSettings, settings_of
 from verifiable.manifest.manifest import ALL_LAYERS, Manifest
 from verifiable.manifest.rope import Rope

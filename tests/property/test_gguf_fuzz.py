@@ -10,8 +10,8 @@ from hypothesis import example, given, settings, strategies as st
 
 from tests.gguf_files import Entry, File, Tensor, small
 from verifiable.errors import MalformedError
-from verifiable.llama.gguf.metadata import GGUFInfo, inspect, inspect_adapter
-from verifiable.llama.gguf.types import ARRAY, BLOCKS, STRING
+from verifiable.llama.gguf.metadata import inspect, inspect_adapter
+from verifiable.llama.gguf.types import ARRAY, BLOCKS, STRING, GGUFInfo
 
 SOUND = small().build()
 NUMBERS = st.sampled_from([0, 1, 2, 31, 32, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1])

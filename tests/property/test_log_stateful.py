@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.ledger import Ledger
-from engine.log.errors import DamagedLogError
 from engine.log.integrate import integrate
 from engine.log.log import ProviderLog
+from engine.store import DamagedLogError
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash, verify_consistency, verify_inclusion
 

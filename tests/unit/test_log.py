@@ -13,12 +13,11 @@ from starlette.requests import Request
 
 from engine.keys.auditors import Auditors
 from engine.log.checkpoint_file import CheckpointFile
-from engine.log.errors import DamagedLogError
 from engine.log.frontier import Frontier, grown
 from engine.log.rederive import rederive
 from engine.log.tree import LogTree
 from engine.log.witnesses import WitnessEndpoint, Witnesses
-from engine.store import LogStore
+from engine.store import DamagedLogError, LogStore
 from engine.web import content
 from engine.web.limits import Rate, RateLimit, TooManyRequestsError
 from tests.logs import build_tile

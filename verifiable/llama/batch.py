@@ -20,25 +20,8 @@ class Batch:
     The rows of one sequence must follow each other in position without a gap; rows of different sequences may be
     mixed. A batch can be cleared and used again for ever, by one thread at a time.
 
-    Args:
-        capacity: most rows it can hold; `Context.decode` takes at most its settings' n_batch.
+    `capacity` is the most rows it can hold; `Context.decode` takes at most its settings' n_batch.
     """
-
-    __slots__ = (
-        "_first",
-        "_index",
-        "_logits",
-        "_n_seq",
-        "_next",
-        "_position",
-        "_rows",
-        "_seq",
-        "_seq_pointers",
-        "_struct",
-        "_token",
-        "_top",
-        "capacity",
-    )
 
     def __init__(self, capacity: int) -> None:
         if type(capacity) is not int or not 1 <= capacity <= _INT32_MAX:
@@ -65,11 +48,7 @@ class Batch:
     def add(self, seq: int, pos: int, token: int, logits: bool) -> int:
         """Append a row and return its index.
 
-        Args:
-            seq: the sequence, from 0.
-            pos: the token's position in it; the row before in the same sequence must be at pos - 1.
-            token: the token's id.
-            logits: whether the logits after this token are wanted.
+        The row before in the same sequence must be at `pos` - 1. With `logits` those after this token are wanted.
 
         Raises:
             EngineError: the batch is full, a number is out of range, or the position does not follow.

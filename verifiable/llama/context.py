@@ -53,8 +53,7 @@ class LogitRows:
     def __getitem__(self, row: int) -> NDArray[np.float32]:
         """float32 logits after the token of *row*, shape (n_vocab,), read-only, a view into llama.cpp's memory.
 
-        Raises:
-            EngineError: the row was not flagged, or another decode has overwritten it.
+        Raises EngineError where the row was not flagged, or another decode has overwritten it.
         """
         if self._generation != self._context.generation:
             raise EngineError("these logits are gone: the context was used again", hint="Copy what is to be kept")
@@ -73,10 +72,8 @@ class Context:
 
     Belongs to one thread at a time. Close it, or use it in a `with` statement; closing its model closes it too.
 
-    Args:
-        model: an open model, loaded with the same `repack`, `n_gpu_layers` and `device` as *settings* say.
-        settings: how to run it.
-        trace: an observer of the computation, for the numerics probe.
+    The model must be open, and loaded with the same `repack`, `n_gpu_layers` and `device` as *settings* say. *trace*
+    observes the computation, for the numerics probe.
 
     Raises:
         PolicyError: model, process and settings do not belong together.
@@ -86,7 +83,7 @@ class Context:
     def __init__(self, model: Model, settings: RuntimeSettings, *, trace: Trace | None = None) -> None:
         self._pointer = 0
         self._trace = trace  # its callback must live as long as the context
-        self._model = model
+        self.model = model
         self.settings = settings
         self.generation = 0
         _check_fit(model, settings)
@@ -107,10 +104,6 @@ class Context:
         self._n_vocab = model.n_vocab
         self._address = 0
         self._view: NDArray[np.float32] = np.empty((0, model.n_vocab), np.float32)
-
-    @property
-    def model(self) -> Model:
-        return self._model
 
     def decode(self, batch: Batch) -> LogitRows:
         """Compute the rows of *batch* and append their tokens to their sequences.
@@ -166,7 +159,7 @@ class Context:
         # llama_get_logits waits for the computation and puts outputs into the order of the rows.
         pointer = self._lib.llama_get_logits(self._pointer)
         if not pointer:
-            raise EngineError("llama.cpp has no logits for this model", found=self._model.description)
+            raise EngineError("llama.cpp has no logits for this model", found=self.model.description)
         address = ctypes.addressof(pointer.contents)
         if address != self._address or count > len(self._view):
             memory = (ctypes.c_float * (count * self._n_vocab)).from_address(address)
@@ -197,11 +190,8 @@ class Context:
     def remove(self, seq: int, p0: int, p1: int = -1) -> None:
         """Forget the positions from *p0* on. The sequence goes on at *p0* exactly as if they had never been.
 
-        Args:
-            seq: the sequence.
-            p0: first position to forget; 0 empties the sequence, and always succeeds.
-            p1: end of what to forget. -1, or not before the sequence's end: a hole would leave later positions
-                computed from tokens that are no longer there.
+        Position 0 empties the sequence, and always succeeds. *p1* is -1, or not before the sequence's end: a hole would
+        leave later positions computed from tokens that are no longer there.
 
         Raises:
             RollbackError: the memory cannot do it exactly (recurrent state, or a window already dropped).
@@ -232,9 +222,9 @@ class Context:
     def _window_lost(self, seq: int, p0: int) -> str | None:
         # Without swa_full only a window of each sequence is kept for sliding-window layers. Cutting back further
         # reports success and computes on with what is missing.
-        if self._model.n_swa <= 0 or self.settings.swa_full or p0 == 0:
+        if self.model.n_swa <= 0 or self.settings.swa_full or p0 == 0:
             return None
-        needed = max(0, p0 - self._model.n_swa)
+        needed = max(0, p0 - self.model.n_swa)
         oldest = self._lib.llama_memory_seq_pos_min(self._memory, seq)
         return f"a sliding window that starts at {oldest}, not {needed}" if oldest > needed else None
 
@@ -275,10 +265,10 @@ class Context:
         self.generation += 1
         pointer, self._pointer = self._pointer, 0
         if pointer:
-            self._model.free_context(pointer)
+            self.model.free_context(pointer)
 
     def _check_open(self) -> None:
-        if not self._model.owns(self._pointer):
+        if not self.model.owns(self._pointer):
             raise EngineError("the context is closed")
 
     def _check_sequence(self, seq: int) -> None:

@@ -25,10 +25,8 @@ def names() -> list[str]:
 
 def device_list(wanted: str) -> Any:
     """What `llama_model_params.devices` wants for `RuntimeSettings.device`: a C array that ends in NULL, or None for
-    all devices. It must be referenced as long as the model is being loaded.
-
-    Raises:
-        EngineError: this machine has no device of that name.
+    all devices. It must be referenced as long as the model is being loaded. Raises EngineError where this machine has
+    no device of that name.
     """
     if not wanted:
         return None
@@ -48,22 +46,12 @@ def device_list(wanted: str) -> Any:
 
 def _ggml() -> Any:
     """The library with ggml's registry of devices."""
-    module: Any = library.library()
-    folder = module.llama_cpp._base_path
-    for name in ("libggml.so", "libggml.dylib", "ggml.dll"):
-        if (folder / name).exists():
-            ggml = ctypes.CDLL(str(folder / name))
-            break
-    else:
-        raise EngineError("llama.cpp's device library is missing", expected="libggml", found=folder)
     pointer, text = ctypes.c_void_p, ctypes.c_char_p
-    for function, result, arguments in (
+    functions: list[tuple[str, Any, list[Any]]] = [
         ("ggml_backend_dev_count", ctypes.c_size_t, []),
         ("ggml_backend_dev_get", pointer, [ctypes.c_size_t]),
         ("ggml_backend_dev_by_name", pointer, [text]),
         ("ggml_backend_dev_name", text, [pointer]),
         ("ggml_backend_dev_type", ctypes.c_int, [pointer]),
-    ):
-        call = getattr(ggml, function)
-        call.restype, call.argtypes = result, arguments
-    return ggml
+    ]
+    return library.shared_library("ggml", "device", functions)

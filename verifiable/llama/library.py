@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -26,6 +27,7 @@ TILED: Final = "GGML_CPU_TILED_MM"
 OVERRULED: Final = ("GGML_CPU_TILED_MM_FORCE", "GGML_CPU_DISABLE_FUSION", "LLAMA_ATTN_ROT_DISABLE")
 """Other variables by which llama.cpp changes its arithmetic, and which no setting of ours stands for."""
 
+_FILE_NAMES: Final = ("lib{}.so", "lib{}.dylib", "{}.dll")
 _KEPT_LINES: Final = 8
 _WARN, _ERROR, _CONTINUED = 3, 4, 5  # enum ggml_log_level in ggml.h
 
@@ -103,10 +105,7 @@ def load_library(tiled: bool, *, passive: bool = False) -> ModuleType:
 
 def bindings(name: str) -> ModuleType:
     """A module of the bindings that computes nothing with a model, such as "llama_grammar", for use before or without
-    `load_library`.
-
-    Raises:
-        ModuleNotFoundError: llama-cpp-python is not installed.
+    `load_library`. Raises ModuleNotFoundError where llama-cpp-python is not installed.
     """
     global _imported
     with _lock:
@@ -141,6 +140,21 @@ def build_info() -> BuildInfo:
         parts.append(f"{symbol.replace('_', ' ')} {function().decode('utf-8', 'replace')}")
     system = module.llama_print_system_info().decode("utf-8", "replace")
     return BuildInfo(", ".join(parts), f"llama-cpp-python {module.__version__}", system.strip(" |"))
+
+
+def shared_library(name: str, what: str, functions: Sequence[tuple[str, Any, list[Any]]] = ()) -> Any:
+    """One of the files that llama.cpp is made of, such as "ggml-base"; *functions* are the (name, result, arguments) of
+    those that are called. Raises EngineError where it is missing.
+    """
+    folder = library().llama_cpp._base_path
+    path = next((path for form in _FILE_NAMES if (path := folder / form.format(name)).exists()), None)
+    if path is None:
+        raise EngineError(f"llama.cpp's {what} library is missing", expected=f"lib{name}", found=folder)
+    loaded = ctypes.CDLL(str(path))
+    for function, result, arguments in functions:
+        call = getattr(loaded, function)
+        call.restype, call.argtypes = result, arguments
+    return loaded
 
 
 def digest() -> bytes:

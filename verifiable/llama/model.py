@@ -124,13 +124,8 @@ class Model:
     ) -> Model:
         """Validate and load a GGUF file (the first of its parts when it is split).
 
-        Args:
-            path: the file.
-            repack: let llama.cpp rearrange weights (`RuntimeSettings.repack`).
-            n_gpu_layers: layers given to a GPU, -1 for all.
-            progress: called with (done, 1000) while weights are read.
-            adapters: LoRA adapters, for every context of the model.
-            device: devices for the GPU layers (`RuntimeSettings.device`).
+        *repack*, *n_gpu_layers* and *device* are as in `RuntimeSettings`; *progress* is called with (done, 1000) while
+        weights are read; every context of the model has the *adapters*.
 
         Raises:
             MalformedError: the file is not a well-formed GGUF model, or an adapter is not one for it.

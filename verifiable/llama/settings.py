@@ -126,7 +126,7 @@ def _in_range(name: str, value: int, low: int, high: int) -> None:
 
 def settings_of(runtime: Runtime, *, n_threads: int = 1, n_seq_max: int = 1) -> RuntimeSettings:
     """The settings under which a manifest's records can be recomputed; threads and sequences are the caller's."""
-    values = {name: getattr(runtime, name) for name in _NAMES if name not in ("n_threads", "n_seq_max")}
+    values = {name: getattr(runtime, name) for name in STATED}
     return RuntimeSettings(**values, n_threads=n_threads, n_seq_max=n_seq_max)
 
 
@@ -143,6 +143,8 @@ def from_dict(values: object) -> RuntimeSettings:
 
 
 _NAMES: Final = tuple(field.name for field in fields(RuntimeSettings))
+STATED: Final = tuple(name for name in _NAMES if name not in ("n_threads", "n_seq_max"))
+"""The settings that a manifest states, under the same names."""
 
 INVARIANT: Final = RuntimeSettings()
 """Logits do not depend on batch cut, threads or neighbours, for the kinds of model named in the numerics page."""

@@ -12,13 +12,13 @@ that were learnt for the same operation.
 from __future__ import annotations
 
 import ctypes
-from types import ModuleType
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 import numpy as np
 
 from verifiable.errors import EngineError
+from verifiable.llama import library
 
 LAYOUT: Final = frozenset((b"NONE", b"VIEW", b"RESHAPE", b"PERMUTE", b"TRANSPOSE", b"CPY", b"CONT", b"SET_ROWS"))
 """Operations that only move values."""
@@ -35,27 +35,21 @@ _Key = tuple[bytes, int]
 class Trace:
     """An observer for one `Context`. It does nothing until told to learn or to check, batch by batch.
 
-    Args:
-        module: the loaded llama_cpp.
-
     Attributes:
         compared: results looked up so far, one for each operation and token.
         difference: name of the first operation with a result that was not learnt, or None.
     """
 
-    def __init__(self, module: ModuleType) -> None:
-        ggml: Any = ctypes.CDLL(str(base_library(module)))
-        for name, result in (
-            ("ggml_nbytes", ctypes.c_size_t),
-            ("ggml_is_contiguous", ctypes.c_bool),
-            ("ggml_get_name", ctypes.c_char_p),
-            ("ggml_op_desc", ctypes.c_char_p),
-        ):
-            function = getattr(ggml, name)
-            function.argtypes, function.restype = [ctypes.c_void_p], result
-        read = ggml.ggml_backend_tensor_get
-        read.argtypes, read.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t], None
-        self._ggml = ggml
+    def __init__(self) -> None:
+        pointer, size = ctypes.c_void_p, ctypes.c_size_t
+        functions = (
+            ("ggml_nbytes", size, [pointer]),
+            ("ggml_is_contiguous", ctypes.c_bool, [pointer]),
+            ("ggml_get_name", ctypes.c_char_p, [pointer]),
+            ("ggml_op_desc", ctypes.c_char_p, [pointer]),
+            ("ggml_backend_tensor_get", None, [pointer, pointer, size, size]),
+        )
+        self._ggml = library.shared_library("ggml-base", "base", functions)
         self._mode = _OFF
         self._rows = self._first = self._outputs = self._width = 0
         self._seen: dict[bytes, int] = {}
@@ -63,8 +57,7 @@ class Trace:
         self._failure: Exception | None = None
         self.compared = 0
         self.difference: str | None = None
-        cast: Any = module
-        self.callback = cast.llama_cpp.ggml_backend_sched_eval_callback(self._called)
+        self.callback = library.library().llama_cpp.ggml_backend_sched_eval_callback(self._called)
 
     def learn(self, rows: int, first: int, outputs: int) -> None:
         """Learn the results of the next decode for its *first* rows: a batch of *rows* rows of one sequence, that
@@ -77,11 +70,7 @@ class Trace:
         self._begin(_CHECK, rows)
 
     def stop(self) -> None:
-        """End what `learn` or `check` began.
-
-        Raises:
-            EngineError: the results could not be read.
-        """
+        """End what `learn` or `check` began. Raises EngineError where the results could not be read."""
         self._mode = _OFF
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -151,13 +140,3 @@ class Trace:
         # A checksum will do: nobody chooses these values, and the probe's result is for the one who runs it.
         data = buffer.data
         return [crc32(data[at : at + share]) for at in range(0, size, share)]
-
-
-def base_library(module: ModuleType) -> Any:
-    """Path of the library that holds ggml's own functions."""
-    cast: Any = module
-    folder = cast.llama_cpp._base_path
-    for name in ("libggml-base.so", "libggml-base.dylib", "ggml-base.dll"):
-        if (folder / name).exists():
-            return folder / name
-    raise EngineError("llama.cpp's base library is missing", expected="libggml-base", found=folder)

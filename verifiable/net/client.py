@@ -58,7 +58,6 @@ class HttpClient:
     Args:
         base: the URL that every path is appended to.
         who: the server's name in errors, as "the provider".
-        agent: the User-Agent.
         seconds: the deadline of a whole exchange; `TOTAL_SECONDS` by default.
 
     Raises:
@@ -106,15 +105,10 @@ class HttpClient:
         method = "GET" if post is None else "POST"
 
         async def exchange() -> HttpAnswer:
-            async with (
-                asyncio.timeout(self._seconds),
-                self._http.stream(
-                    method, f"{self.base}/{path}", params=query, headers=headers, content=post
-                ) as response,
-            ):
-                return HttpAnswer(
-                    response.status_code, await _body(response, maximum) if response.status_code in read else b""
-                )
+            stream = self._http.stream(method, f"{self.base}/{path}", params=query, headers=headers, content=post)
+            async with asyncio.timeout(self._seconds), stream as response:
+                body = await _body(response, maximum) if response.status_code in read else b""
+                return HttpAnswer(response.status_code, body)
 
         try:
             return self._runner.run(exchange())

@@ -17,8 +17,7 @@ from verifiable.errors import MalformedError, PolicyError
 from verifiable.files import read
 from verifiable.llama.gguf.lora import parse_adapters
 from verifiable.llama.library import BuildInfo
-from verifiable.llama.probe.result import ProbeResult
-from verifiable.llama.probe.runtime import describe
+from verifiable.llama.probe.result import ProbeResult, describe
 from verifiable.llama.settings import INVARIANT, RuntimeSettings
 from verifiable.manifest.manifest import Runtime, verify_manifest
 from verifier.commands import files

@@ -54,10 +54,9 @@ class RayPool:
 
     Args:
         address: `local` for a cluster on this machine alone, or Ray's address (`ray://host:10001`, `auto`).
-        workers: auditors at the same time.
-        make: as `Make`; must be picklable.
+        workers: auditors at the same time, of so many `cores` each.
+        make: must be picklable.
         trust: the keys that may have signed manifests.
-        cores: of each auditor.
 
     Raises:
         ModuleNotFoundError: ray is not installed (the extra `fleet`).

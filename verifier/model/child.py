@@ -33,11 +33,9 @@ class _Running:
 
 
 class Child:
-    """Runs a module that answers commands (see `pipe`); starts it when a command is there for it.
+    """Runs a module (as `python -m` does) that answers commands (see `pipe`); starts it when a command is there for it.
 
-    Args:
-        module: the module's name, as for `python -m`.
-        patience: seconds without any sign after which the process is given up.
+    `patience` is how many seconds without any sign it takes for the process to be given up.
     """
 
     def __init__(self, module: str, patience: float) -> None:
@@ -57,16 +55,14 @@ class Child:
         the command ended with there: that one leaves the process as it is.
         """
         running = self._start()
-        answered = False
         try:
             message = self._ask(running, command)
             while message[0] not in ("done", "error"):
                 hear(message)
                 message = self._ask(running)
-            answered = True
-        finally:
-            if not answered:
-                self.close()
+        except BaseException:
+            self.close()
+            raise
         if message[0] == "error":
             raise error_of(message)
         return message[1]

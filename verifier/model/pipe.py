@@ -19,8 +19,6 @@ MAX_MESSAGE = 1 << 28
 """Bytes. The largest message carries a chunk of records: 512 rows of 128 entries take half a megabyte."""
 _BOUNDS = Bounds(size=MAX_MESSAGE, items=1 << 22)
 _CHUNK = 1 << 20
-
-
 _KINDS = (MalformedError, PolicyError, EngineError)
 """The kinds of errors that keep their kind on the way; what is none of them arrives as the last."""
 
@@ -86,13 +84,8 @@ def error_of(message: list[Value]) -> VerifiableError:
     kind = next((kind for kind in _KINDS if kind.__name__ == name), EngineError)
     what, expected, found, hint = (None if text is None else str(text) for text in texts)
     if kind is MalformedError:  # what the worker parses itself is the auditor's own model file
-        return VerificationError(
-            f"the auditor's model file is not usable: {what}",
-            code="auditor-crashed",
-            expected=expected,
-            found=found,
-            hint=hint,
-        )
+        what = f"the auditor's model file is not usable: {what}"
+        return VerificationError(what, code="auditor-crashed", expected=expected, found=found, hint=hint)
     return kind(str(what), expected=expected, found=found, hint=hint)
 
 

@@ -53,10 +53,8 @@ class Scorer:
 def start(context: Context, held: Sequence[int], ids: Sequence[int], first: int) -> int:
     """How many of `ids` the memory holds already when their evaluation starts; the rest of it is forgotten.
 
-    Args:
-        held: the tokens that the memory of sequence 0 was computed from; empty where that is not known.
-        ids: what is to be evaluated.
-        first: the first position whose logits are wanted: it is evaluated in any case.
+    `held` are the tokens that the memory of sequence 0 was computed from; empty where that is not known. `first` is the
+    first position whose logits are wanted: it is evaluated in any case.
     """
     shared = min(common_prefix(held, ids), first)
     if shared > 0 and context.length(0) == len(held):

@@ -157,11 +157,9 @@ def calibrate(
     """Measure a calibration.
 
     Args:
-        model: the auditor's GGUF file.
         runtime: the settings that the manifest states.
         k: entries of a record.
         conversations, tokens: how many, and the most positions of each.
-        seed: of the conversations.
         against: names of honest classes; all that differ from the replays where empty.
         deviations: further files, name -> path.
         say: told a stage, what is done of it, and its total.

@@ -69,11 +69,8 @@ def student4(t: Reals) -> Reals:
 
 
 class Bets:
-    """The wealth of all bets on one statistic against one class, for several independent runs at once.
-
-    Args:
-        calibration: the class's statistics, one a conversation.
-        runs: how many runs are followed; 1 for an audit, many for a simulation.
+    """The wealth of all bets on one statistic against one class, for several independent runs at once: 1 for an audit,
+    many for a simulation. `calibration` has the class's statistics, one a conversation.
     """
 
     def __init__(self, calibration: Reals, runs: int = 1) -> None:
@@ -126,12 +123,8 @@ def _average(logs: Reals) -> Reals:
 class EProcess:
     """The whole test: wealth against each honest class, and the e-value that decides.
 
-    Args:
-        classes: name -> scores of the class's calibration conversations.
-        runs: as in `Bets`.
-
-    Raises:
-        PolicyError: a class has too few conversations, or there is none.
+    `classes` has the scores of each class's calibration conversations, `runs` is as in `Bets`. Raises PolicyError where
+    a class has too few conversations, or there is none.
     """
 
     def __init__(self, classes: Mapping[str, Sequence[Score]], runs: int = 1) -> None:

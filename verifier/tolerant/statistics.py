@@ -62,12 +62,9 @@ def distance(one: Entries, other: Entries) -> float:
 class Distances:
     """A conversation's distances, one a position: of the claim from the replays, and of the replays from each other.
 
-    Each is the root mean square over the replays, or over their pairs.
-
-    Args:
-        claim, replays: of each position that was measured.
-        lot: decides where in the conversation that is, and where shorter windows of it lie (`challenge`).
-        tokens: of the whole conversation; as many as were measured where None.
+    Each is the root mean square over the replays, or over their pairs. `lot` decides where in the conversation the
+    positions are, and where shorter windows of them lie (`challenge`). `tokens` are those of the whole conversation; as
+    many as were measured where None.
     """
 
     claim: Reals

@@ -91,7 +91,6 @@ class Decision:
     Args:
         status: statistical, failed or inconclusive.
         code: the reason code, None for a pass.
-        summary: a sentence.
         alpha: the bound on the false-positive rate.
         length: positions that conversations were compared over.
         used: indices of the conversations that were compared, in order.

@@ -30,14 +30,9 @@ _FILLER: Final = "x"
 
 
 class ChatTemplate:
-    """A model's chat template, ready to turn conversations into prompts.
+    """A template (Jinja, usually `model.chat_template`), ready to turn conversations into prompts for a model.
 
-    Args:
-        source: the Jinja source, usually `model.chat_template`.
-        model: the model whose tokens it writes.
-
-    Raises:
-        MalformedError: the source is no template.
+    Raises MalformedError where the source is no template.
     """
 
     def __init__(self, source: str, model: Model) -> None:

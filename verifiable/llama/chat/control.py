@@ -34,11 +34,9 @@ class ControlTokens:
         self._table: dict[str, tuple[int, bool]] = {text: (token, False) for text, token in model.whole_words.items()}
         self._table.update({text: (token, True) for text, token in model.control_tokens.items()})
         self._sizes = {text: len(text.encode("utf-8", "replace")) for text in self._table}
-        self._lengths: dict[str, list[int]] = {}
+        self._lengths: dict[str, set[int]] = {}
         for text in self._table:
-            lengths = self._lengths.setdefault(text[0], [])
-            if len(text) not in lengths:
-                lengths.append(len(text))
+            self._lengths.setdefault(text[0], set()).add(len(text))
         firsts = "".join(re.escape(first) for first in self._lengths)
         self._first = re.compile(f"[{firsts}]") if firsts else _NOTHING
 
@@ -53,9 +51,7 @@ class ControlTokens:
     def tokenize(self, text: str, foreign: bytearray) -> list[int]:
         """Token ids of a rendered prompt, without a start token of its own.
 
-        Args:
-            text: the prompt.
-            foreign: one byte for each character of it: 1 where it came from a message, 0 where from the template.
+        `foreign` has a byte for each character of *text*: 1 where it came from a message, 0 where from the template.
         """
         ids: list[int] = []
         attributes = self._model.control_attributes

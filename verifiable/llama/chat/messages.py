@@ -35,8 +35,7 @@ _TYPES: Final = frozenset(("function", "object", "array", "string", "number", "i
 def checked(messages: Any, tools: Any) -> tuple[list[Any], list[Any] | None]:
     """Copies of *messages* and *tools* as JSON values, with lists of text parts joined by line breaks.
 
-    Raises:
-        PolicyError: naming the parameter and the place.
+    Raises PolicyError, which names the parameter and the place.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes) or not messages:
         raise PolicyError("messages", expected="a list of at least one message", found=messages, parameter="messages")
@@ -63,11 +62,8 @@ def _joined(content: Any, place: str) -> str | None:
     if content is None or isinstance(content, str):
         return content
     if isinstance(content, list):
-        texts = [
-            part["text"]
-            for part in content
-            if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
-        ]
+        parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
         if len(texts) == len(content):
             return "\n".join(texts)
     raise PolicyError(f"{place}.content", expected="text or a list of text parts", found=content, parameter="messages")

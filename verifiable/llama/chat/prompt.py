@@ -18,12 +18,9 @@ def prompt_ids(model: Model, request: Request, opened: int | None = None) -> lis
     Messages and tools go through the model's own chat template; a text prompt is tokenised with the model's own start
     token and without control tokens; a prompt of ids is taken as it is.
 
-    Args:
-        opened: when the request's session was opened, in milliseconds since 1970, as its first leaf says. A template
-            that writes the date writes this one, in UTC; without it such a template is refused.
-
-    Raises:
-        PolicyError: naming the parameter.
+    `opened` is when the request's session was opened, in milliseconds since 1970, as its first leaf says. A template
+    that writes the date writes this one, in UTC; without it such a template is refused. Raises PolicyError, which
+    names the parameter.
     """
     if request.messages is not None:
         if model.chat_template is None:

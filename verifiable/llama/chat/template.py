@@ -53,15 +53,9 @@ def _tojson(
 
 
 class Template:
-    """A compiled template.
-
-    Args:
-        source: the Jinja source.
-        bos: text of the start token, for the variable `bos_token`.
-        eos: text of the end token, for `eos_token`.
+    """A compiled template. `bos` and `eos` are the texts for its variables `bos_token` and `eos_token`.
 
     Attributes:
-        source: as given.
         names: keys and attributes that the template asks for by name.
         constants: string constants in its expressions, longest first.
 
@@ -94,8 +88,7 @@ class Template:
     def render(self, messages: Sequence[Any], tools: Sequence[Any] | None, now: datetime | None = None) -> str:
         """The prompt as text. `strftime_now` tells *now*; it is not defined when that is None.
 
-        Raises:
-            PolicyError: the template refuses these messages, or fails on them.
+        Raises PolicyError where the template refuses these messages, or fails on them.
         """
         try:
             clock = {} if now is None else {"strftime_now": now.strftime}

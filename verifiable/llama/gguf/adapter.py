@@ -27,12 +27,7 @@ _ARCHITECTURE: Final = "general.architecture"
 
 
 def check_adapter(info: GGUFInfo, name: str) -> None:
-    """Refuse a file that is no LoRA adapter. Raises MalformedError.
-
-    Args:
-        info: the file's description.
-        name: the file's name, for messages.
-    """
+    """Refuse a file that is no LoRA adapter. Raises MalformedError."""
     for key, wanted in (("general.type", "adapter"), ("adapter.type", "lora"), (_ARCHITECTURE, None)):
         entry = info.fields.get(key)
         # gguf_get_val_str asserts the type, which ends the process.
@@ -70,13 +65,7 @@ def pairs(info: GGUFInfo, name: str) -> dict[str, tuple[TensorInfo, TensorInfo]]
 
 
 def check_fit(info: GGUFInfo, name: str, parts: Sequence[GGUFInfo]) -> None:
-    """Refuse an adapter that is not one for this model. Raises MalformedError.
-
-    Args:
-        info: the adapter's description.
-        name: its file's name.
-        parts: descriptions of the model's files.
-    """
+    """Refuse an adapter that is not one for the model whose files `parts` describes. Raises MalformedError."""
     architecture = parts[0].metadata.get(_ARCHITECTURE)
     if info.metadata[_ARCHITECTURE] != architecture:
         raise unusable(name, "it is for another architecture", architecture, info.metadata[_ARCHITECTURE])

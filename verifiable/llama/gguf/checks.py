@@ -38,13 +38,8 @@ def unusable(
 def check(info: GGUFInfo, tokens: list[bytes], name: str) -> None:
     """Refuse a file on which llama.cpp's loader would abort.
 
-    Args:
-        info: the file's description.
-        tokens: the whole vocabulary, when the file has one.
-        name: the file's name, for messages.
-
-    Raises:
-        MalformedError: naming the entry, what it should be and what it is.
+    `tokens` is the whole vocabulary, when the file has one. Raises MalformedError, which names the entry, what it
+    should be and what it is.
     """
     rules = _Rules(info, name)
     for tensor in info.tensors:

@@ -15,9 +15,8 @@ from typing import Final
 from verifiable.errors import EngineError
 from verifiable.llama.gguf.checks import TOKENS, unusable
 from verifiable.llama.gguf.lora import Adapter, inspect_adapters
-from verifiable.llama.gguf.metadata import GGUFInfo
 from verifiable.llama.gguf.parts import inspect_parts
-from verifiable.llama.gguf.types import ARRAY, I32, STRING, TYPE_NAMES, U32, ArrayPlace
+from verifiable.llama.gguf.types import ARRAY, I32, STRING, TYPE_NAMES, U32, ArrayPlace, GGUFInfo
 from verifiable.manifest.identity import MAX_SUPPRESSED, AdapterFile, ModelFile, ModelIdentity
 
 Progress = Callable[[int, int], None]
@@ -37,12 +36,7 @@ def identify(
 
     The tokenizer digest is SHA-256 over the raw GGUF entries (key, type, value) whose key starts with "tokenizer.",
     chat templates left out, in the order of their keys. The template digest is SHA-256 of the template's UTF-8 bytes,
-    of no bytes when there is none.
-
-    Args:
-        path: the file, or the first of its parts.
-        progress: called with bytes hashed and bytes in total.
-        adapters: LoRA adapters on top of it.
+    of no bytes when there is none. `path` is the model's file, or the first of its parts.
 
     Raises:
         MalformedError: a file is not a well-formed GGUF file, or an adapter is not one for this model.
@@ -51,7 +45,8 @@ def identify(
     """
     parts = inspect_parts(path)
     first, info = parts[0]
-    vocabulary = _vocabulary(info, str(info.metadata["general.architecture"]))
+    architecture = str(info.metadata["general.architecture"])
+    vocabulary = _vocabulary(info, architecture)
     suppressed = _suppressed(first, info, vocabulary)
     added = inspect_adapters(adapters, [part for _, part in parts])
     paths = [each.path for each in adapters]
@@ -59,10 +54,9 @@ def identify(
     template = info.metadata.get(TEMPLATE, "")
     if not isinstance(template, str):
         raise unusable(str(first), f"{TEMPLATE} has the wrong type", "string")
-    architecture = info.metadata["general.architecture"]
     return ModelIdentity(
         files=files[: len(parts)],
-        architecture=str(architecture),
+        architecture=architecture,
         file_type=_file_type(info),
         parameters=sum(tensor.elements for _, part in parts for tensor in part.tensors),
         vocabulary=vocabulary,

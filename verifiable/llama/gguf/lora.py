@@ -11,7 +11,8 @@ from typing import Final
 
 from verifiable.errors import PolicyError
 from verifiable.llama.gguf.adapter import check_fit, check_order
-from verifiable.llama.gguf.metadata import GGUFInfo, inspect_adapter
+from verifiable.llama.gguf.metadata import inspect_adapter
+from verifiable.llama.gguf.types import GGUFInfo
 from verifiable.manifest.identity import MAX_ADAPTERS, SCALES
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Value

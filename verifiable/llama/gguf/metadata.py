@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from types import MappingProxyType
@@ -25,16 +24,9 @@ from verifiable.llama.gguf.types import (
     ARRAY,
     BLOCKS,
     BOOL,
-    F32,
-    F64,
-    I8,
-    I16,
-    I32,
-    I64,
+    SCALARS,
     STRING,
     TYPE_NAMES,
-    U8,
-    U16,
     U32,
     U64,
     ArrayPlace,
@@ -44,8 +36,6 @@ from verifiable.llama.gguf.types import (
     TensorInfo,
     Value,
 )
-
-__all__ = ["BLOCKS", "ArrayPlace", "Field", "GGUFInfo", "TensorInfo", "Value", "inspect", "inspect_adapter"]
 
 Rules = Callable[[GGUFInfo, list[bytes], str], None]
 """Checks a sound file further, given its description, its vocabulary and its name; raises MalformedError."""
@@ -66,23 +56,9 @@ KEPT: Final = 1024
 _ADVICE: Final = "The download was probably cut short or the file was changed. Fetch it again and compare the hash"
 _INT64_MAX: Final = 2**63 - 1
 
-_SCALARS: Final[Mapping[int, struct.Struct]] = {
-    kind: struct.Struct("<" + code)
-    for kind, code in (
-        *((U8, "B"), (I8, "b"), (U16, "H"), (I16, "h"), (U32, "I"), (I32, "i")),
-        *((F32, "f"), (BOOL, "B"), (U64, "Q"), (I64, "q"), (F64, "d")),
-    )
-}
-
 
 class GgufReader:
-    """Reads little-endian values from a file, never past its end. Errors carry the file's name.
-
-    Args:
-        file: open for reading in binary, at its start.
-        size: its length in bytes.
-        name: its name, for messages.
-    """
+    """Reads little-endian values from a file, never past its end (`size`, in bytes). Errors carry the file's name."""
 
     _CHUNK: Final = 1 << 20
 
@@ -143,7 +119,7 @@ class GgufReader:
                 raise EngineError(f"cannot read {self.name}", found=error) from error
 
     def scalar(self, kind: int, what: str) -> int | float | bool:
-        code = _SCALARS[kind]
+        code = SCALARS[kind]
         (value,) = code.unpack(self.take(code.size, what))
         if kind != BOOL:
             number: int | float = value
@@ -171,7 +147,7 @@ class GgufReader:
     def strings(self, count: int, keep: bool, what: str) -> list[bytes]:
         """*count* strings in a row; empty when they are not to be kept. A loop over half a million of them."""
         kept: list[bytes] = []
-        unpack = _SCALARS[U64].unpack_from
+        unpack = SCALARS[U64].unpack_from
         for _ in range(count):
             at = self._at
             if at + 8 <= len(self._buffer):
@@ -190,9 +166,8 @@ class GgufReader:
 def inspect(path: str | PathLike[str], arrays: bool = False) -> GGUFInfo:
     """Read and check the head of one GGUF file: structure, places of the tensors, and what llama.cpp takes for granted.
 
-    Args:
-        path: the file; one part, when the model is split.
-        arrays: keep long arrays (tokens, merges) as values too, instead of their places.
+    `path` is one part, when the model is split. With `arrays` long ones (tokens, merges) are kept as values too, not as
+    places alone.
 
     Raises:
         MalformedError: the file is not a well-formed GGUF file, or llama.cpp would crash on it.
@@ -274,7 +249,7 @@ def _read_field(reader: GgufReader, key: str, arrays: bool) -> Field:
     single: Scalar
     if kind == STRING:
         single = reader.text(what)
-    elif kind in _SCALARS:
+    elif kind in SCALARS:
         single = reader.scalar(kind, what)
     else:
         reader.fail(f"{what} has an unknown type", "0 to 12", kind)
@@ -283,10 +258,10 @@ def _read_field(reader: GgufReader, key: str, arrays: bool) -> Field:
 
 def _read_array(reader: GgufReader, key: str, element: int, arrays: bool) -> Value:
     what = f"metadata '{key}'"
-    if element != STRING and element not in _SCALARS:
+    if element != STRING and element not in SCALARS:
         reader.fail(f"{what} is an array of unknown or nested type", "0 to 8 or 10 to 12", element)
     count = reader.uint(U64, f"length of {what}")
-    width = 8 if element == STRING else _SCALARS[element].size  # a string takes at least its length's bytes
+    width = 8 if element == STRING else SCALARS[element].size  # a string takes at least its length's bytes
     reader.need(count * width, what)
     keep = arrays or count <= KEPT
     start = reader.tell()

@@ -7,31 +7,25 @@ from pathlib import Path
 from typing import Final
 
 from verifiable.llama.gguf.checks import unusable
-from verifiable.llama.gguf.metadata import GGUFInfo, inspect
-from verifiable.llama.gguf.types import I32, TYPE_NAMES, U16
+from verifiable.llama.gguf.metadata import inspect
+from verifiable.llama.gguf.types import I32, TYPE_NAMES, U16, GGUFInfo
 
 MAX_PARTS: Final = 1024
 """As many files as a manifest can name."""
 
 
-def inspect_parts(path: str | PathLike[str], arrays: bool = False) -> tuple[tuple[Path, GGUFInfo], ...]:
+def inspect_parts(path: str | PathLike[str]) -> tuple[tuple[Path, GGUFInfo], ...]:
     """Inspect a model given by its only file or by the first of its parts; the others have to lie beside it.
 
-    Parts are named as llama.cpp finds them (`llama_split_path` in llama.cpp): NAME-00001-of-00003.gguf.
-
-    Args:
-        path: the (first) file.
-        arrays: as for `inspect`.
-
-    Returns:
-        Each file with its description, in the order of the parts.
+    Parts are named as llama.cpp finds them (`llama_split_path` in llama.cpp): NAME-00001-of-00003.gguf. Returns each
+    file with its description, in the order of the parts.
 
     Raises:
         MalformedError: a part is malformed, is not the part that its name says, or the parts do not fit together.
         EngineError: a part is missing or cannot be read.
     """
     first = Path(path)
-    info = inspect(first, arrays)
+    info = inspect(first)
     count = _number(first, info, "split.count", U16, 0)
     if count < 2:
         return ((first, info),)
@@ -44,7 +38,7 @@ def inspect_parts(path: str | PathLike[str], arrays: bool = False) -> tuple[tupl
     parts = [(first, info)]
     for number in range(1, count):
         part = first.with_name(f"{stem}-{number + 1:05}-of-{count:05}.gguf")
-        part_info = inspect(part, arrays)
+        part_info = inspect(part)
         # llama.cpp reads this number unchecked, and aborts on another type.
         if _number(part, part_info, "split.no", U16, -1) != number:
             raise unusable(str(part), "it is another part of the model", number, part_info.metadata.get("split.no"))

@@ -39,13 +39,8 @@ def defaults(
 ) -> tuple[SamplingDefaults, tuple[str, ...]]:
     """What is used where a request is silent, and what the file asks for that can't be replayed.
 
-    Args:
-        metadata: the file's.
-        k: entries of a record, which bound top_k.
-        overrides: what the operator wants instead, by the names of `SamplingDefaults`.
-
-    Raises:
-        PolicyError: an override is out of range.
+    `k` are the entries of a record, which bound top_k; `overrides` is what the operator wants instead, by the names of
+    `SamplingDefaults`. Raises PolicyError where an override is out of range.
     """
     stated: dict[str, float] = {}
     left_out = []

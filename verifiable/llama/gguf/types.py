@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from struct import Struct
 from types import MappingProxyType
 from typing import Final
 
 (U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64) = range(13)  # enum gguf_type in gguf.h
 TYPE_NAMES: Final = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64")
+SCALARS: Final[Mapping[int, Struct]] = {
+    kind: Struct("<" + code)
+    for kind, code in zip((U8, I8, U16, I16, U32, I32, F32, BOOL, U64, I64, F64), "BbHhIifBQqd", strict=True)
+}
+"""How values of one size are packed, by their type."""
 BLOCKS: Final[Mapping[int, tuple[str, int, int]]] = MappingProxyType(
     {
         0: ("F32", 1, 4),

@@ -21,6 +21,8 @@ MAX_DEPTH: Final = 64
 
 _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _SPACES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
+_DEFINED = re.compile("::=")
+_CLOSED = re.compile(r"\)")
 _NAME = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 _ESCAPE = r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[tnr\\\"\[\]])"
 _LITERAL = re.compile(rf'"(?:{_ESCAPE}|[^"\\])*"', re.DOTALL)
@@ -54,9 +56,7 @@ class _GrammarReader:
         while self._at < len(self._text):
             self._defined.add(self._expect(_NAME, "a rule's name"))
             self._skip(_SPACE)
-            if not self._text.startswith("::=", self._at):
-                raise self._error("::=")
-            self._at += 3
+            self._expect(_DEFINED, "::=")
             self._skip(_SPACES)
             self._alternatives(0)
             self._skip(_SPACES)
@@ -89,9 +89,7 @@ class _GrammarReader:
                 self._skip(_SPACES)
                 self._alternatives(depth + 1)
                 self._skip(_SPACES)
-                if not self._text.startswith(")", self._at):
-                    raise self._error(")")
-                self._at += 1
+                self._expect(_CLOSED, ")")
             elif character == ".":
                 self._at += 1
             elif character in "<!":

@@ -28,8 +28,7 @@ ROOT: Final = "root"
 def to_gbnf(constraint: bytes) -> str:
     """The grammar of a request's constraint (`Request.constraint`).
 
-    Raises:
-        PolicyError: a schema demands what is not enforced here (`verifiable.llama.grammar.schema`), or it is too large.
+    Raises PolicyError where a schema demands what is not enforced here (`schema`), or is too large.
     """
     given = json.loads(constraint)
     if "grammar" in given:

@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from verifiable.llama.grammar.gbnf import MAX_REPEAT
 from verifiable.llama.grammar.schema_merge import refuse
 from verifiable.llama.grammar.schema_text import Ranges, character, joined
 
 LAST: Final = 0x10FFFF
-MAX_REPEAT: Final = 2000
 _SPACES: Final = "\t\n\v\f\r \x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff"
 _WIDE_SPACES: Final = [*((ord(each), ord(each)) for each in _SPACES), (0x2000, 0x200A)]
 _BEYOND: Final = (0x80, LAST)
@@ -49,10 +49,8 @@ def pattern_rule(pattern: str, least: int, most: int | None) -> str:
     """The expression for strings that a pattern matches, as JSON writes them, without the quotes.
 
     A pattern without anchors matches anywhere in a string. `least` and `most` bound the string's characters:
-    repetitions outside of groups are narrowed until they do.
-
-    Raises:
-        PolicyError: naming what is not understood, or cannot be narrowed.
+    repetitions outside of groups are narrowed until they do. Raises PolicyError, which names what is not understood, or
+    cannot be narrowed.
     """
     reader = _PatternReader(pattern)
     branches = [reader.branch()]

@@ -58,14 +58,11 @@ def probe(
     The result does not depend on n_ctx and n_seq_max. It takes about as long as three prefills of 600 tokens.
 
     Args:
-        path: the GGUF file (the first of its parts).
         settings: what is to be served. Its n_threads do the work; one other number of threads is compared with it.
-        progress: called with rows computed and rows in total.
         cache: folder in which results are kept, by file hashes, build, machine and settings. A damaged entry, or a
             folder that cannot be written, is as good as none.
         model: the loaded model with its adapters, when there is one already.
         identity: what `identify` said about the files, when that is known already.
-        adapters: LoRA adapters on top of the file.
 
     Raises:
         MalformedError: the file is not a well-formed model.
@@ -81,8 +78,7 @@ def probe(
     if model is not None:
         result = _measure(model, settings, progress)
     else:
-        load = Model.load(path, settings.repack, settings.n_gpu_layers, adapters=adapters, device=settings.device)
-        with load as loaded:
+        with Model.load(path, settings.repack, settings.n_gpu_layers, None, adapters, settings.device) as loaded:
             result = _measure(loaded, settings, progress)
     if cache is not None and key is not None:
         probe_cache.save(cache, key, result)
@@ -135,7 +131,7 @@ def _measure(model: Model, settings: RuntimeSettings, progress: Progress | None)
     fingerprint = hashlib.sha256()
     for position in sorted(reference):
         fingerprint.update(reference[position].astype("<f4", copy=False).tobytes())
-    trace = Trace(library.library())
+    trace = Trace()
     results = []
     with Context(model, _room(settings, len(tokens), probe_plan.SEQUENCES), trace=trace) as context:
         # What a throw-away row computes has been learnt only if it has the token that follows in truth.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verifiable.llama.library import BuildInfo
+from verifiable.llama.settings import STATED, RuntimeSettings
+from verifiable.manifest.manifest import ALL_LAYERS, Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +38,11 @@ class ProbeResult:
     schedules: tuple[ScheduleResult, ...]
     build: BuildInfo
     seconds: float
+
+
+def describe(settings: RuntimeSettings, probed: ProbeResult) -> Runtime:
+    """What a manifest says of these settings and of what the probe found under them; the way back is `settings_of`."""
+    stated = {name: getattr(settings, name) for name in STATED}
+    if settings.n_gpu_layers < 0:
+        stated["n_gpu_layers"] = ALL_LAYERS
+    return Runtime(*probed.build, **stated, fingerprint=probed.fingerprint, invariant=probed.invariant)
