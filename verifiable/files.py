@@ -17,9 +17,7 @@ from verifiable.errors import MalformedError
 def read(path: str | PathLike[str], most: int) -> bytes:
     """A file's bytes, of which no more than `most` + 1 are read.
 
-    Raises:
-        OSError: there is no such file, or it can't be read.
-        MalformedError: it holds more than `most` bytes.
+    Raises OSError: there is no such file, or it can't be read; MalformedError: it holds more than `most` bytes.
     """
     with open(path, "rb") as file:
         data = file.read(most + 1)

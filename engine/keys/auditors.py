@@ -29,9 +29,8 @@ class AuditorKey:
     revoked: int | None = None
 
     def line(self) -> str:
-        return " ".join(
-            str(value) for value in (self.name, self.digest, self.issued, self.revoked) if value is not None
-        )
+        end = "" if self.revoked is None else f" {self.revoked}"
+        return f"{self.name} {self.digest} {self.issued}{end}"
 
 
 class Auditors:

@@ -192,12 +192,9 @@ def check_session(signed: SignedHead, opening: Opening) -> tuple[OpenedSession, 
 
 
 def check_receipt(receipt: Receipt, trusted: Iterable[PublicKey], *texts: str) -> OpenedReceipt:
-    """Steps 2 to 11 of a receipt.
+    """Steps 2 to 11 of a receipt; `trusted` are the provider keys that may have signed the manifest.
 
-    Args:
-        receipt: parsed, which is step 1.
-        trusted: the provider keys that may have signed the manifest.
-        texts: readings of the answer as the client has it, one of which must be what the receipt's turn committed to.
+    `texts` are readings of the answer as the client has it, one of which must be what the receipt's turn committed to.
     """
     return check_receipt_under(check_head(receipt.manifest, receipt.head, trusted), receipt, *texts)
 

@@ -131,9 +131,7 @@ class Fraud:
     def verify(self, trust: Sequence[PublicKey], delay: int = MERGE_DELAY) -> Proven:
         """What the file proves against the holder of a trusted key: spec/protocol.md §10.6.
 
-        Args:
-            trust: provider keys that may have signed the manifest; never taken from the file.
-            delay: milliseconds within which a head had to be in the log.
+        `trust` is never taken from the file; within `delay` milliseconds a head had to be in the log.
 
         Raises:
             VerificationError: a signature does not hold, or (`nothing-checked`) the statements do not contradict each

@@ -114,9 +114,7 @@ class Request:
                 parameter="messages" if self.path == CHAT else "prompt",
                 hint="Shorten the prompt, or ask the operator for a longer context.",
             )
-        wanted = self.max_tokens
-        if wanted is None:
-            wanted = room if self.path == CHAT else 16
+        silent = room if self.path == CHAT else 16
         top_k = defaults.top_k if self.top_k is None else self.top_k
         penalty = _or(self.repeat_penalty, defaults.repeat_penalty)
         last_n = (defaults.repeat_last_n or REPEAT_LAST_N) if self.repeat_last_n is None else self.repeat_last_n
@@ -126,7 +124,7 @@ class Request:
             top_k=k if top_k < 1 else min(top_k, k),
             top_p=_or(self.top_p, defaults.top_p),
             min_p=_or(self.min_p, defaults.min_p),
-            max_tokens=min(wanted, room),
+            max_tokens=min(silent if self.max_tokens is None else self.max_tokens, room),
             repeat_penalty=repeat_penalty,
             repeat_last_n=repeat_last_n,
             frequency_penalty=self.frequency_penalty,

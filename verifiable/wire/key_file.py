@@ -39,9 +39,7 @@ def read_key(path: Path) -> PrivateKey:
 def read_or_make_key(path: Path, name: str) -> tuple[PrivateKey, bool]:
     """The signing key in a file, and whether it was made just now, in a folder that is there.
 
-    Raises:
-        StoreError: others can read it, or it can't be read or written.
-        MalformedError: it is no key.
+    Raises StoreError: others can read it, or it can't be read or written; MalformedError: it is no key.
     """
     try:
         if path.exists():
@@ -57,9 +55,7 @@ def read_or_make_key(path: Path, name: str) -> tuple[PrivateKey, bool]:
 def read_public(text: str) -> list[PublicKey]:
     """Verifier keys (C2SP): such a key itself, or the name of a file with keys, one a line, # before comments.
 
-    Raises:
-        PolicyError: it is neither, or the file holds no key or can't be read.
-        MalformedError: a key is damaged.
+    Raises PolicyError: it is neither, or the file holds no key or can't be read; MalformedError: a key is damaged.
     """
     path = Path(text)
     if not path.is_file():
