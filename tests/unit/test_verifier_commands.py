@@ -22,7 +22,7 @@ from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PrivateKey
 from verifier.commands import files, run
-from verifier.commands.options import parse_seed
+from verifier.commands.options import DrawOptions, MachineOptions, ProviderOptions, parse_seed
 from verifier.offline.offline import readings, verify_with_evidence
 
 
@@ -229,7 +229,9 @@ def test_the_command_that_repeats_an_audit_holds_no_secret(folder: Path) -> None
         trust=TRUST,
         trust_names=("acme.pub",),
         auditor_key="hush",
-        drawing=run.Drawing(sessions=7, turns=2),
+        provider=ProviderOptions(auditor_key="hush"),
+        draw=DrawOptions(sessions=7, turns=2),
+        machine=MachineOptions(),
         folder=folder,
     )
     command = plan.command(b"\xab" * 32)
@@ -238,5 +240,5 @@ def test_the_command_that_repeats_an_audit_holds_no_secret(folder: Path) -> None
     assert "--turns 2" in command
     assert "--seed " + "ab" * 32 in command
     assert "'" in command  # the space in the model's name
-    assert len(plan.drawing.draw_seed(TRUST)) == 32
-    assert plan.drawing.draw_seed(TRUST) != plan.drawing.draw_seed(TRUST)
+    assert len(plan.draw_seed()) == 32
+    assert plan.draw_seed() != plan.draw_seed()

@@ -11,8 +11,6 @@ import typer
 
 from verifiable.errors import MalformedError, PolicyError
 from verifier.campaign.beacon import CHAINS, FileBeacon
-from verifier.campaign.plan import parse_time
-from verifier.commands.run import Drawing
 
 Trust = Annotated[
     list[str],
@@ -59,29 +57,23 @@ class DrawOptions:
     ] = None
     chain: Annotated[str, typer.Option(help="The beacon's network: quicknet or default.")] = "quicknet"
 
-    def settings(self) -> Drawing:
-        """Raises MalformedError, PolicyError or OSError (the beacon's file)."""
+    def __post_init__(self) -> None:
         if self.rate is not None and not 0.0 < self.rate <= 1.0:
             raise PolicyError("--rate", expected="above 0 and at most 1", found=self.rate)
-        return Drawing(
-            sessions=self.sessions,
-            turns=self.turns,
-            rate=self.rate,
-            budget=None if self.budget is None else parse_time(self.budget),
-            seed=None if self.seed is None else parse_seed(self.seed),
-            beacon=None if self.beacon is None else self._round(self.beacon),
-        )
 
-    def _round(self, path: Path) -> FileBeacon:
+    def read_beacon(self) -> FileBeacon | None:
+        """The beacon's round. Raises MalformedError, PolicyError or OSError (its file)."""
+        if self.beacon is None:
+            return None
         if self.seed is not None:
             raise PolicyError("--seed and --beacon exclude each other", expected="one of them", found="both")
         if self.chain not in CHAINS:
             raise PolicyError("no such beacon network", expected=", ".join(CHAINS), found=self.chain)
         if find_spec("py_ecc") is None:
-            return FileBeacon(path, CHAINS[self.chain])
+            return FileBeacon(self.beacon, CHAINS[self.chain])
         from verifier.campaign.bls import verify_round  # what it imports is an extra of its own
 
-        return FileBeacon(path, CHAINS[self.chain], verify_round)
+        return FileBeacon(self.beacon, CHAINS[self.chain], verify_round)
 
 
 @dataclass(frozen=True, slots=True)

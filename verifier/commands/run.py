@@ -35,6 +35,7 @@ from verifier.campaign.outcome import Challenge, Outcome
 from verifier.campaign.plan import ChallengePlan
 from verifier.campaign.remember import Memory
 from verifier.commands.files import read_target
+from verifier.commands.options import DrawOptions, MachineOptions, ProviderOptions
 from verifier.model.worker import Worker
 from verifier.offline.fault import Fault
 from verifier.offline.offline import readings
@@ -42,57 +43,31 @@ from verifier.tolerant.calibration import Calibration
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """Which sessions and turns of a provider to draw.
-
-    Args:
-        sessions: how many sessions; `rate`, where given, is the share of them instead.
-        turns: most turns of a session, None for all.
-        budget: seconds after which no session is begun.
-        seed: the challenge's, from an earlier audit; `beacon` gives one that nobody chose. Without either, fresh
-            randomness of this machine.
-    """
-
-    sessions: int = 20
-    turns: int | None = None
-    rate: float | None = None
-    budget: float | None = None
-    seed: bytes | None = None
-    beacon: FileBeacon | None = None
-
-    def draw_seed(self, trust: Sequence[PublicKey]) -> bytes:
-        """The challenge's seed for a provider with these keys."""
-        if self.beacon is not None:
-            keys = b"".join(sorted(key.raw for key in trust))
-            return self.beacon.round.seed(self.beacon.chain, hashlib.sha256(keys).digest())
-        return os.urandom(SEED_BYTES) if self.seed is None else self.seed
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """What `verifiable audit` was asked to do; fields as its options, read and parsed.
+    """What `verifiable audit` was asked to do: its options, and what was read and parsed of them.
 
-    `folder` takes the evidence of sessions that failed, and with `keep_all` that of every session. `merge_delay` is in
-    seconds. `trust_names` and `calibration_name` are what the command line named.
+    `folder` takes the evidence of sessions that failed, and with `keep_all` that of every session. `merge_delay` and
+    `budget` are in seconds. `trust_names` are what the command line named. `seed` is that of an earlier challenge;
+    `beacon` gives one that nobody chose. Without either, it is fresh randomness of this machine.
     """
 
     target: str
     model: Path
     trust: Sequence[PublicKey]
-    trust_names: tuple[str, ...]
+    trust_names: Sequence[str]
     folder: Path
+    provider: ProviderOptions
+    draw: DrawOptions
+    machine: MachineOptions
     keep_all: bool = False
     adapters: tuple[Adapter, ...] = ()
     text: str | None = None
-    provider: str | None = None
     auditor_key: str | None = None
-    state: Path | None = None
     merge_delay: float = MERGE_DELAY / 1000
-    drawing: Drawing = Drawing()
-    threads: int = 1
-    processes: int = 1
+    budget: float | None = None
+    seed: bytes | None = None
+    beacon: FileBeacon | None = None
     calibration: Calibration | None = None
-    calibration_name: str = ""
 
     @property
     def is_url(self) -> bool:
@@ -105,39 +80,46 @@ class Plan:
             words += ["--lora", str(adapter)]
         for name in self.trust_names:
             words += ["--trust", name]
-        if self.provider is not None:
-            words += ["--provider", self.provider]
+        if self.provider.provider is not None:
+            words += ["--provider", self.provider.provider]
         if self.is_url:
-            rate = self.drawing.rate
-            words += ["--sessions", str(self.drawing.sessions)] if rate is None else ["--rate", f"{rate:g}"]
-        if self.drawing.turns is not None:
-            words += ["--turns", str(self.drawing.turns)]
+            rate = self.draw.rate
+            words += ["--sessions", str(self.draw.sessions)] if rate is None else ["--rate", f"{rate:g}"]
+        if self.draw.turns is not None:
+            words += ["--turns", str(self.draw.turns)]
         if self.merge_delay != MERGE_DELAY / 1000:
             words += ["--merge-delay", f"{self.merge_delay:g}s"]
         if self.calibration is not None:
-            words += ["--calibration", self.calibration_name]
+            words += ["--calibration", str(self.machine.calibration)]
         if seed is not None:
             words += ["--seed", seed.hex()]
         return shlex.join(words)
+
+    def draw_seed(self) -> bytes:
+        """The challenge's seed."""
+        if self.beacon is not None:
+            keys = b"".join(sorted(key.raw for key in self.trust))
+            return self.beacon.round.seed(self.beacon.chain, hashlib.sha256(keys).digest())
+        return os.urandom(SEED_BYTES) if self.seed is None else self.seed
 
 
 def carry_out(plan: Plan) -> Outcome:
     """Carry an audit out. Raises our errors where the call or a file is wrong; the rest is in the verdicts."""
     started, clock = time.time_ns() // 1_000_000, time.monotonic()
-    check_cores(plan.processes, plan.threads)
+    check_cores(plan.machine.processes, plan.machine.threads)
     target = None if plan.is_url else read_target(Path(plan.target))
-    drawing = plan.drawing
     with ExitStack() as stack:
         bars = stack.enter_context(Bars())
-        worker = stack.enter_context(Worker(plan.model, threads=plan.threads, progress=bars, adapters=plan.adapters))
+        worker = Worker(plan.model, threads=plan.machine.threads, progress=bars, adapters=plan.adapters)
+        stack.enter_context(worker)
         auditor = Auditor(worker, plan.trust, plan.folder, plan.keep_all, calibration=plan.calibration)
         auditor.delay = round(1000 * plan.merge_delay)
-        if plan.state is not None:
-            auditor.memory = Memory(plan.state, plan.trust)
+        if plan.provider.state is not None:
+            auditor.memory = Memory(plan.provider.state, plan.trust)
         challenge: Challenge | None = None
         seed: bytes | None = None
-        if target is not None and (plan.calibration is not None or drawing.turns is not None):
-            seed = auditor.seed = drawing.draw_seed(plan.trust)
+        if target is not None and (plan.calibration is not None or plan.draw.turns is not None):
+            seed = auditor.seed = plan.draw_seed()
         if isinstance(target, Evidence):
             verdict = audit(target, worker, plan.trust, text=plan.text, calibration=plan.calibration, seed=seed)
             digest = hashlib.sha256(target.encode()).digest()
@@ -150,13 +132,13 @@ def carry_out(plan: Plan) -> Outcome:
                 verdicts, challenge = audit_provider(
                     auditor,
                     client,
-                    drawing.sessions,
-                    partial(drawing.draw_seed, plan.trust),
-                    drawing.turns,
+                    plan.draw.sessions,
+                    plan.draw_seed,
+                    plan.draw.turns,
                     partial(bars, "sessions"),
-                    rate=drawing.rate,
-                    budget=drawing.budget,
-                    before=None if drawing.beacon is None else drawing.beacon.time,
+                    rate=plan.draw.rate,
+                    budget=plan.budget,
+                    before=None if plan.beacon is None else plan.beacon.time,
                     announce=_announce,
                     crew=_crew(stack, plan, worker, client),
                 )
@@ -176,7 +158,7 @@ def carry_out(plan: Plan) -> Outcome:
         model_file=plan.model.name,
         trusted=tuple(key.vkey() for key in plan.trust),
         saved=tuple(auditor.saved),
-        beacon=drawing.beacon,
+        beacon=plan.beacon,
         decision=decision,
         calibration=plan.calibration,
     )
@@ -193,20 +175,20 @@ def audit_receipt(auditor: Auditor, client: Client, receipt: Receipt, plan: Plan
     except VerifiableError as error:
         return Fault.of(error).verdict()
     head, turns = held.session.head, None
-    if seed is not None and plan.drawing.turns is not None:
-        turns = draw_turns(seed, head.session, len(held.session.spans), plan.drawing.turns)
+    if seed is not None and plan.draw.turns is not None:
+        turns = draw_turns(seed, head.session, len(held.session.spans), plan.draw.turns)
     wanted = Fetched(head.session, receipt=held, size=head.size, text=held.text, turns=turns)
     return audit_session(auditor, client, wanted)
 
 
 def _crew(stack: ExitStack, plan: Plan, worker: Worker, client: Client) -> list[Member]:
     """The processes that work side by side: the first, and its twins with a connection each."""
-    more = [stack.enter_context(worker.twin()) for _ in range(plan.processes - 1)]
+    more = [stack.enter_context(worker.twin()) for _ in range(plan.machine.processes - 1)]
     return [Member(worker, client), *[Member(twin, _client(stack, plan)) for twin in more]]
 
 
 def _client(stack: ExitStack, plan: Plan, capability: bytes | None = None) -> Client:
-    url = plan.target if plan.is_url else plan.provider
+    url = plan.target if plan.is_url else plan.provider.provider
     if url is None:
         raise PolicyError(
             "a receipt alone does not hold the tokens",
