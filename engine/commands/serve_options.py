@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
 
 from engine.drafting.choice import DRAFTERS
 from engine.ledger import LedgerSettings
 from engine.sessions.retention import KEEP
-from verifiable.commands.model_options import Lora
+from verifiable.commands.groups import group
+from verifiable.commands.model_options import Lora, models_own
 from verifiable.errors import PolicyError
 
 
-@dataclass(frozen=True, slots=True)
+@group("Server")
 class ServerOptions:
     """Where the API listens, and who may call it."""
-
-    SECTION: ClassVar[str] = "Server"
 
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000
@@ -41,11 +39,9 @@ class ServerOptions:
         return [*(self.key or ()), *filter(None, os.environ.get("VERIFIABLE_API_KEYS", "").split(","))]
 
 
-@dataclass(frozen=True, slots=True)
+@group("Model")
 class ModelOptions:
     """How the model runs, and how many requests it takes."""
-
-    SECTION: ClassVar[str] = "Model"
 
     slots: Annotated[int, typer.Option(min=1, max=64, help="Answers generated at once.")] = 4
     queue: Annotated[
@@ -57,11 +53,9 @@ class ModelOptions:
     lora: Lora = None
 
 
-@dataclass(frozen=True, slots=True)
+@group("Speculation")
 class SpeculationOptions:
     """What guesses tokens ahead."""
-
-    SECTION: ClassVar[str] = "Speculation"
 
     draft: Annotated[
         str, typer.Option(help=f"Speculation: {', '.join(DRAFTERS)}. `auto` drafts where measurements say it pays.")
@@ -70,14 +64,12 @@ class SpeculationOptions:
 
 
 def _silent(what: str) -> Any:
-    return typer.Option(help=f"{what} where a request is silent.", show_default="the model's")
+    return models_own(f"{what} where a request is silent.")
 
 
-@dataclass(frozen=True, slots=True)
+@group("Sampling")
 class SamplingOptions:
     """Sampling parameters of requests that do not say."""
-
-    SECTION: ClassVar[str] = "Sampling"
 
     temperature: Annotated[float | None, _silent("Temperature")] = None
     top_k: Annotated[int | None, _silent("Entries to draw from, 0 for all of a record,")] = None
@@ -87,11 +79,9 @@ class SamplingOptions:
     repeat_last_n: Annotated[int | None, _silent("Tokens that it looks back, -1 for the whole answer,")] = None
 
 
-@dataclass(frozen=True, slots=True)
+@group("Records")
 class RecordOptions:
     """What is committed for each token, how long it is kept, and how often it is looked at again."""
-
-    SECTION: ClassVar[str] = "Records"
 
     k: Annotated[int, typer.Option(min=1, max=128, help="Entries committed for each token.")] = 40
     keep_days: Annotated[float | None, typer.Option(help="Days after which records are dropped; default: never.")] = (
@@ -107,11 +97,9 @@ class RecordOptions:
             raise PolicyError("--keep", expected=" or ".join(KEEP), found=self.keep)
 
 
-@dataclass(frozen=True, slots=True)
+@group("Log")
 class LogOptions:
     """Where the log is kept, and who cosigns it."""
-
-    SECTION: ClassVar[str] = "Log"
 
     store: Annotated[str | None, typer.Option(help="URL of a PostgreSQL database; default: a file in --data.")] = None
     checkpoint: Annotated[Path | None, typer.Option(help="Folder of the log's checkpoint, best on another disk.")] = (

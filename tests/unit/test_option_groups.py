@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from types import ModuleType
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import pytest
 import typer
 
 from verifiable import cli
-from verifiable.commands.groups import grouped
+from verifiable.commands.groups import group, grouped
 from verifiable.errors import PolicyError
 
 
-@dataclass(frozen=True, slots=True)
+@group("Address")
 class Address:
-    SECTION: ClassVar[str] = "Address"
-
     port: Annotated[int, typer.Option(min=1, envvar="THE_PORT", help="Port.")]
     a_host_with_a_long_name: Annotated[str, typer.Option(help="Host.")] = "127.0.0.1"
     keys: Annotated[list[str] | None, typer.Option("--key", help="Key.")] = None

@@ -1,8 +1,7 @@
 """Options in groups: a dataclass of options is one parameter of a command, and one section of its help.
 
-    @dataclass(frozen=True, slots=True)
+    @group("Address")
     class Address:
-        SECTION: ClassVar[str] = "Address"
         host: Annotated[str, typer.Option(help="…")] = "127.0.0.1"
         port: Annotated[int, typer.Option(help="…")] = 8000
 
@@ -20,11 +19,23 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from inspect import Parameter
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
 from typer.core import TyperCommand
 
+Group = TypeVar("Group")
 Result = TypeVar("Result")
+
+
+@dataclass_transform(frozen_default=True)
+def group(section: str) -> Callable[[type[Group]], type[Group]]:
+    """Make a class a frozen dataclass whose fields are the options of a section."""
+
+    def made(kind: type[Group]) -> type[Group]:
+        kind.SECTION = section  # type: ignore[attr-defined]
+        return dataclasses.dataclass(frozen=True, slots=True)(kind)
+
+    return made
 
 
 def grouped(command: Callable[..., Result]) -> Callable[..., Result]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, ClassVar
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
+from verifiable.commands.groups import group
 from verifiable.llama.settings import NO_DEVICE
 from verifiable.manifest.rope import SCALINGS, Rope
 
@@ -15,11 +16,9 @@ Lora = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@group("Device")
 class DeviceOptions:
     """What computes the layers."""
-
-    SECTION: ClassVar[str] = "Device"
 
     gpu_layers: Annotated[int, typer.Option(min=-1, help="Layers on a GPU; -1 for all.")] = 0
     device: Annotated[
@@ -31,24 +30,23 @@ class DeviceOptions:
     ] = ""
 
 
-def _models_own(text: str) -> Any:
+def models_own(text: str) -> Any:
+    """An option that is left to the model by default."""
     return typer.Option(help=text, show_default="the model's")
 
 
-@dataclass(frozen=True, slots=True)
+@group("RoPE")
 class RopeOptions:
     """How positions are turned into angles, where that is not left to the model."""
 
-    SECTION: ClassVar[str] = "RoPE"
-
-    rope_freq_base: Annotated[float | None, _models_own("Base of the RoPE frequencies.")] = None
-    rope_freq_scale: Annotated[float | None, _models_own("Factor of RoPE positions; 0.5 doubles the context.")] = None
-    rope_scaling: Annotated[str | None, _models_own(f"RoPE scaling: {', '.join(SCALINGS)}.")] = None
-    yarn_orig_ctx: Annotated[int | None, _models_own("YaRN: context length before scaling, tokens.")] = None
-    yarn_ext_factor: Annotated[float | None, _models_own("YaRN: extrapolation mix.")] = None
-    yarn_attn_factor: Annotated[float | None, _models_own("YaRN: magnitude.")] = None
-    yarn_beta_fast: Annotated[float | None, _models_own("YaRN: fast correction dimension.")] = None
-    yarn_beta_slow: Annotated[float | None, _models_own("YaRN: slow correction dimension.")] = None
+    rope_freq_base: Annotated[float | None, models_own("Base of the RoPE frequencies.")] = None
+    rope_freq_scale: Annotated[float | None, models_own("Factor of RoPE positions; 0.5 doubles the context.")] = None
+    rope_scaling: Annotated[str | None, models_own(f"RoPE scaling: {', '.join(SCALINGS)}.")] = None
+    yarn_orig_ctx: Annotated[int | None, models_own("YaRN: context length before scaling, tokens.")] = None
+    yarn_ext_factor: Annotated[float | None, models_own("YaRN: extrapolation mix.")] = None
+    yarn_attn_factor: Annotated[float | None, models_own("YaRN: magnitude.")] = None
+    yarn_beta_fast: Annotated[float | None, models_own("YaRN: fast correction dimension.")] = None
+    yarn_beta_slow: Annotated[float | None, models_own("YaRN: slow correction dimension.")] = None
 
     def settings(self) -> Rope:
         """The settings that were given. Raises PolicyError."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import typer
 
-from verifiable.commands.groups import grouped
+from verifiable.commands.groups import group, grouped
 from verifiable.commands.model_options import DeviceOptions, Lora, RopeOptions
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.files import read
@@ -25,11 +24,9 @@ from verifier.report.calibration import facts, lines
 from verifier.tolerant.calibrate import calibrate as measure
 
 
-@dataclass(frozen=True, slots=True)
+@group("Comparison")
 class ComparisonOptions:
     """What honest rounding is told apart from, and how many conversations that takes."""
-
-    SECTION: ClassVar[str] = "Comparison"
 
     against: Annotated[
         list[str] | None,

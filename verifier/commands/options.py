@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import typer
 
+from verifiable.commands.groups import group
 from verifiable.errors import MalformedError, PolicyError
 from verifier.campaign.beacon import CHAINS, FileBeacon
 
@@ -22,11 +22,9 @@ MergeDelay = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-@dataclass(frozen=True, slots=True)
+@group("Provider")
 class ProviderOptions:
     """How to reach the provider, and what it promised."""
-
-    SECTION: ClassVar[str] = "Provider"
 
     provider: Annotated[str | None, typer.Option(help="The provider's URL, to audit a receipt.")] = None
     auditor_key: Annotated[
@@ -41,11 +39,9 @@ class ProviderOptions:
     merge_delay: MergeDelay = "24h"
 
 
-@dataclass(frozen=True, slots=True)
+@group("Draw")
 class DrawOptions:
     """Which sessions and turns are audited."""
-
-    SECTION: ClassVar[str] = "Draw"
 
     sessions: Annotated[int, typer.Option(min=1, help="How many sessions of a URL to draw.")] = 20
     rate: Annotated[float | None, typer.Option(help="Draw this share of the sessions, instead of a number.")] = None
@@ -76,11 +72,9 @@ class DrawOptions:
         return FileBeacon(self.beacon, CHAINS[self.chain], verify_round)
 
 
-@dataclass(frozen=True, slots=True)
+@group("This machine")
 class MachineOptions:
     """What this machine gives to the audit."""
-
-    SECTION: ClassVar[str] = "This machine"
 
     threads: Annotated[int, typer.Option(min=1, max=512, help="Threads for the model.")] = 1
     processes: Annotated[
@@ -93,11 +87,9 @@ class MachineOptions:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@group("Fleet")
 class FleetOptions:
     """Audits over Ray."""
-
-    SECTION: ClassVar[str] = "Fleet"
 
     fleet: Annotated[
         str | None, typer.Option(help="Audit a folder of evidence over Ray: local, or a cluster's ray://HOST:PORT.")
@@ -106,11 +98,9 @@ class FleetOptions:
     results: Annotated[Path, typer.Option(help="Folder for a fleet's results, in Parquet.")] = Path("fleet-results")
 
 
-@dataclass(frozen=True, slots=True)
+@group("Result")
 class ResultOptions:
     """What is written, and where."""
-
-    SECTION: ClassVar[str] = "Result"
 
     as_json: Json = False
     html: Annotated[Path | None, typer.Option(help="Write a report for people, in one file.")] = None
