@@ -126,6 +126,7 @@ def _logits_differ(mismatch: Mismatch, shown: OpenedTurn, committed: list[Entrie
         return _records_differ(mismatch, None), differences
     index = wrong[0]
     rank = first_rank(committed[index], mismatch.entries[index])
+    theirs, here = _at(committed[index], rank), _at(mismatch.entries[index], rank)
     later = len(differences) - index - 1
     others = len(wrong) - 1
     spread = "every later token" if others == later else f"{others} of the {later} later tokens"
@@ -134,16 +135,10 @@ def _logits_differ(mismatch: Mismatch, shown: OpenedTurn, committed: list[Entrie
         "a committed record is not what the model computes here" + (f"; {spread} differs too" if later else ""),
         index,
         start + index,
-        expected=_entry(mismatch.entries[index], rank),
-        found=_entry(committed[index], rank),
+        expected="id {}, logit {:.9g}".format(*here),
+        found="id {}, logit {:.9g}".format(*theirs),
         guess=_guess(index, float(np.mean([differences[at] for at in wrong]))),
-        details=DifferingEntry(
-            rank,
-            len(wrong),
-            len(differences),
-            _at(committed[index], rank),
-            _at(mismatch.entries[index], rank),
-        ),
+        details=DifferingEntry(rank, len(wrong), len(differences), theirs, here),
     )
     return fault, differences
 
@@ -167,10 +162,6 @@ def first_rank(one: Entries, other: Entries) -> int:
 
 def _at(entries: Entries, rank: int) -> tuple[int, float]:
     return int(entries.ids[rank]), float(entries.logits[rank])
-
-
-def _entry(entries: Entries, rank: int) -> str:
-    return f"id {int(entries.ids[rank])}, logit {entries.logits[rank]:.9g}"
 
 
 def _guess(index: int, mean: float) -> str:

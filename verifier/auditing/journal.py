@@ -36,16 +36,13 @@ class Journal:
         try:
             yield lambda detail: self.checks.append(Check(name, True, detail))
         except CheckFailed as failed:
-            self._note(name, failed.fault)
+            self.note(name, failed.fault)
             raise
         except VerifiableError as error:
             fault = Fault.of(error)
-            self._note(name, fault)
+            self.note(name, fault)
             raise CheckFailed(fault) from error
 
-    def undecided(self, name: Step, fault: Fault) -> None:
-        """Write down a check that can't be made here, and go on."""
-        self.checks.append(Check(name, None, fault.what))
-
-    def _note(self, name: Step, fault: Fault) -> None:
+    def note(self, name: Step, fault: Fault) -> None:
+        """Write down a check that does not hold, or that can't be made here."""
         self.checks.append(Check(name, False if fault.proven else None, fault.what))

@@ -26,7 +26,7 @@ from verifier.offline.replay import replay_records
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.eprocess import ALPHA
 from verifier.tolerant.statistics import Distances
-from verifier.tolerant.tolerant import Comparison, Decision, decide, measure_turns
+from verifier.tolerant.tolerant import Comparison, Decision, Ruling, decide, measure_turns
 
 TOLERABLE = frozenset({"fingerprint-differs", "not-invariant"})
 """Reason codes of the numerics after which a calibration leads on."""
@@ -102,24 +102,20 @@ def decide_sessions(
 
     None where no session was compared.
     """
-    compared = [
-        (at, each.comparison.distances) for at, each in enumerate(map(audited, verdicts)) if each.comparison is not None
-    ]
-    if not compared:
-        return list(verdicts), None
-    decision = decide(calibration, [distances for _, distances in compared], alpha)
     decided = list(verdicts)
-    for number, (at, _) in enumerate(compared):
-        decided[at] = _decided(verdicts[at], decision, number)
+    compared = [(at, each.comparison) for at, each in enumerate(map(audited, verdicts)) if each.comparison is not None]
+    if not compared:
+        return decided, None
+    decision = decide(calibration, [comparison.distances for _, comparison in compared], alpha)
+    for number, (at, comparison) in enumerate(compared):
+        if decided[at].code in RULED:
+            ruling = decision.ruling(number, decided[at].tokens_total)
+            decided[at] = _ruled(decided[at], ruling, replace(comparison, decision=decision))
     return decided, decision
 
 
-def _decided(verdict: Verdict, decision: Decision, number: int) -> Verdict:
-    """A compared session's verdict under the decision, of which it is conversation `number`."""
-    details = audited(verdict)
-    if details.comparison is None or verdict.code not in RULED:
-        return verdict
-    ruling = decision.ruling(number, verdict.tokens_total)
+def _ruled(verdict: Verdict, ruling: Ruling, comparison: Comparison) -> Verdict:
+    """A compared session's verdict under a decision over all of them."""
     return replace(
         verdict,
         status=ruling.status,
@@ -129,5 +125,5 @@ def _decided(verdict: Verdict, decision: Decision, number: int) -> Verdict:
         found=ruling.found,
         notes=(*(note for note in verdict.notes if note.about is not About.ROUNDING), *ruling.notes),
         tokens_checked=ruling.tokens_checked,
-        details=replace(details, comparison=replace(details.comparison, decision=decision)),
+        details=replace(audited(verdict), comparison=comparison),
     )

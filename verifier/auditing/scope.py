@@ -125,7 +125,8 @@ def notes(opened: OpenedEvidence, results: Sequence[TurnResult], receipt: Receip
     numbers = {turn.number for turn in turns}
     closed = [span.number for span in session.spans if span.number not in numbers]
     if closed:
-        made.append(Caveat(f"the evidence does not open {_them(closed)}", f"{_turns(closed)} of this session"))
+        them = "them" if len(closed) > 1 else "it"
+        made.append(Caveat(f"the evidence does not open {them}", f"{_turns(closed)} of this session"))
     reached = {result.turn for result in results if result.checked or result.fault is not None}
     rest = [turn for turn in turns if turn.number not in reached]
     of_turns = (
@@ -173,7 +174,3 @@ def _model_json(manifest: Manifest) -> dict[str, Any]:
 def _turns(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
     return f"Turn{'s' if len(numbers) > 1 else ''} {shown}"
-
-
-def _them(numbers: Sequence[int]) -> str:
-    return "them" if len(numbers) > 1 else "it"

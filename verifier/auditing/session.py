@@ -229,7 +229,7 @@ def _compare_numerics(journal: Journal, manifest: Manifest, worker: Reexecutor, 
         elif not tolerant or fault.code not in rounding.TOLERABLE:
             raise CheckFailed(fault)
         else:
-            journal.undecided(Step.NUMERICS, fault)
+            journal.note(Step.NUMERICS, fault)
     return fault
 
 

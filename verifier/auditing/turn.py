@@ -99,7 +99,8 @@ def recompute(
             return TurnResult(turn.number, 0, SAME * count, fault)
     departed = replay(leaf, entries, claim.ids, masks, turn.suppressed)
     if departed is not None:
-        marks = "".join(NOT_SAMPLED if index in departed.indices else SAME for index in range(count))
+        departing = frozenset(departed.indices)
+        marks = "".join(NOT_SAMPLED if index in departing else SAME for index in range(count))
         return TurnResult(turn.number, 0, marks, departed.fault())
     return TurnResult(turn.number, count, SAME * count)
 
@@ -172,9 +173,5 @@ def _check_text(turn: OpenedTurn, claim: Claim, pieces: Sequence[bytes], ends: f
 def _strip(mismatch: Mismatch, differences: Sequence[float]) -> str:
     if differences:
         return "".join(DIFFERS if value > 0.0 else SAME for value in differences)
-    first = mismatch.turn.first
-    low, high = mismatch.where
-    return "".join(
-        SAME if first + index < low else SUSPECT if first + index < high else UNCHECKED
-        for index in range(len(mismatch.claim.ids))
-    )
+    low, high = (leaf - mismatch.turn.first for leaf in mismatch.where)
+    return SAME * low + SUSPECT * (high - low) + UNCHECKED * (mismatch.turn.count - high)

@@ -22,9 +22,6 @@ from verifiable.wire.text import from_hex
 MAX_BYTES = 1 << 16
 _TAG = b"verifiable-inference/v1/challenge/beacon\n"
 
-VerifyRound = Callable[["Round", "Chain"], None]
-"""Raises VerificationError unless the round's signature is the network's."""
-
 
 @dataclass(frozen=True, slots=True)
 class Chain:
@@ -116,12 +113,14 @@ class Round:
 class FileBeacon:
     """A round that the auditor fetched and keeps in a file, e.g. from https://api.drand.sh/CHAIN/public/ROUND.
 
+    `verify` raises VerificationError unless the round's signature is the network's.
+
     Raises:
         OSError: there is no such file.
         MalformedError, VerificationError: it holds no round, or `verify` refuses its signature.
     """
 
-    def __init__(self, path: Path, chain: Chain, verify: VerifyRound | None = None) -> None:
+    def __init__(self, path: Path, chain: Chain, verify: Callable[[Round, Chain], None] | None = None) -> None:
         self.round = Round.parse(files.read(path, MAX_BYTES))
         self.chain = chain
         self.verified = verify is not None

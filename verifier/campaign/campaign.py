@@ -75,7 +75,7 @@ def audit_provider(
             raise
     listed = {entry.session: entry for entry in client.sessions(MAX_SESSIONS)}
     if before is not None:
-        listed = {session: entry for session, entry in listed.items() if signed_at(entry) < before}
+        listed = {session: entry for session, entry in listed.items() if Head.peek(entry.head).time < before}
     planned = plan(len(listed), count, rate, budget)
     announce(planned)
     drawn_with = auditor.seed = seed()
@@ -113,22 +113,14 @@ def fetch_group(
         entry = listed[waiting.popleft()]
         wanted = Fetched(entry.session, entry, size=entry.size)
         try:
-            wanted.turns = None if turns is None else pick_turns(auditor, client, entry, seed, turns)
+            if turns is not None:  # the receipt tells how many there are to draw from
+                receipt = Receipt.parse(client.receipt(entry.session, entry.size))
+                count = len(check_receipt(receipt, auditor.trust).session.spans)
+                wanted.turns = draw_turns(seed, entry.session, count, turns)
         except VerifiableError as error:
             wanted.error = error
-            group.append(wanted)
-            continue
-        group.append(fetch(auditor, client, wanted))
+        else:
+            fetch(auditor, client, wanted)
+        group.append(wanted)
         size += 0 if wanted.evidence is None else len(wanted.evidence.data)
     return group
-
-
-def signed_at(listed: Listed) -> int:
-    """When a listed head says that it was signed (ms). Raises MalformedError."""
-    return Head.peek(listed.head).time
-
-
-def pick_turns(auditor: Auditor, client: Client, listed: Listed, seed: bytes, count: int) -> list[int]:
-    """Draw `count` turns of a session; its receipt tells how many there are."""
-    receipt = Receipt.parse(client.receipt(listed.session, listed.size))
-    return draw_turns(seed, listed.session, len(check_receipt(receipt, auditor.trust).session.spans), count)

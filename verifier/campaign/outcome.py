@@ -16,6 +16,13 @@ from verifier.campaign.plan import ChallengePlan, caught
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.tolerant import Decision
 
+COUNTED = {
+    "verified": Status.EXACT,
+    "verified_statistical": Status.STATISTICAL,
+    "failed": Status.FAILED,
+    "inconclusive": Status.INCONCLUSIVE,
+}
+"""What a report counts its sessions as."""
 SHARE = 0.1
 """The share of sessions for which reports state the chance of catching a provider that cheats in them."""
 
@@ -52,9 +59,8 @@ class Challenge:
 def overall(statuses: Iterable[Status]) -> Status:
     """Failed when any session failed, else inconclusive when any is or there is none, else the weaker pass."""
     given = set(statuses)
-    for status in (Status.FAILED, Status.INCONCLUSIVE):
-        if status in given:
-            return status
+    if Status.FAILED in given:
+        return Status.FAILED
     if not given or not given <= {Status.EXACT, Status.STATISTICAL}:
         return Status.INCONCLUSIVE
     return Status.STATISTICAL if Status.STATISTICAL in given else Status.EXACT
@@ -138,10 +144,7 @@ class Outcome:
             "exit_code": self.status.exit_code,
             "source": self.source,
             "sessions": len(self.verdicts),
-            "verified": self.count(Status.EXACT),
-            "verified_statistical": self.count(Status.STATISTICAL),
-            "failed": self.count(Status.FAILED),
-            "inconclusive": self.count(Status.INCONCLUSIVE),
+            **{name: self.count(status) for name, status in COUNTED.items()},
             "tokens_checked": self.tokens_checked,
             "tokens_total": self.tokens_total,
             "not_shown": self.limits(),
@@ -165,11 +168,5 @@ def merge(notes: Sequence[Sequence[Caveat]]) -> list[str]:
     """Notes of many sessions, each once and with the number of sessions; of which turns it is said is left out."""
     if len(notes) == 1:
         return list(map(str, notes[0]))
-    counts: Counter[str] = Counter()
-    for of_session in notes:
-        counts.update(dict.fromkeys(note.what for note in of_session).keys())
-    return [f"{_capital(what)} ({number} of {len(notes)} sessions)" for what, number in counts.items()]
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    counts = Counter(what for of_session in notes for what in dict.fromkeys(note.what for note in of_session))
+    return [f"{what[:1].upper()}{what[1:]} ({number} of {len(notes)} sessions)" for what, number in counts.items()]

@@ -177,11 +177,11 @@ class Departed:
     others: Temperatures | None
 
     @property
-    def indices(self) -> frozenset[int]:
-        return frozenset(item.index for item in self.tokens)
+    def indices(self) -> list[int]:
+        return [item.index for item in self.tokens]
 
     def to_json(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"departing": [item.index for item in self.tokens], "of": self.of}
+        facts: dict[str, Any] = {"departing": self.indices, "of": self.of}
         return facts if self.others is None else {**facts, "temperature": [self.others.low, self.others.high]}
 
     def fault(self) -> Fault:

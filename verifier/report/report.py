@@ -42,7 +42,6 @@ def render(outcome: Outcome) -> str:
         strips=_strips(outcome),
         checks=_checks(outcome),
         repeat=_repeat(outcome),
-        footer=_footer(),
     )
 
 
@@ -200,10 +199,8 @@ def _repeat(outcome: Outcome) -> str:
     manifest = outcome.manifest
     rows = []
     if outcome.challenge is not None:
-        rows.append(("Seed of the draw", outcome.challenge.seed.hex()))
-        rows.append(
-            ("Drawn from", f"{outcome.challenge.population:,} sessions; the lots are SHA-256 of seed and session")
-        )
+        drawn_from = f"{outcome.challenge.population:,} sessions; the lots are SHA-256 of seed and session"
+        rows += [("Seed of the draw", outcome.challenge.seed.hex()), ("Drawn from", drawn_from)]
     rows.append(("Your model file", outcome.model_file))
     if manifest is not None:
         rows += [
@@ -216,13 +213,6 @@ def _repeat(outcome: Outcome) -> str:
     rows += [("Evidence kept", path) for path in outcome.saved]
     listed = "".join(f"<dt>{safe(name)}</dt><dd><code>{safe(text)}</code></dd>" for name, text in rows if text)
     return f"<pre>{safe(outcome.command)}</pre><dl>{listed}</dl>"
-
-
-def _footer() -> str:
-    return (
-        "A verdict speaks about what was audited, not about what was not. Exact means that not one bit differed: both "
-        "sides computed the same numbers from the same model, prompt and settings."
-    )
 
 
 def _word(verdict: Verdict) -> str:

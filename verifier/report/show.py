@@ -62,7 +62,10 @@ def audit(outcome: Outcome) -> list[str]:
                 lines.append(f"  … and in {len(group) - 1 - MOST_ALSO} more sessions; --json and --html have them all")
             lines.append("")
         if len(outcome.verdicts) > 1:
-            lines.append(_tally(outcome))
+            lines.append(
+                f"{outcome.count(Status.EXACT)} verified exactly, {outcome.count(Status.FAILED)} failed, "
+                f"{outcome.count(Status.INCONCLUSIVE)} inconclusive, of {plural(len(outcome.verdicts), 'session')}."
+            )
     if outcome.decision is not None:
         path = ", ".join(f"{value:+.1f}" for value in outcome.decision.e_values[-20:])
         accuses = -math.log10(outcome.decision.alpha)
@@ -164,26 +167,16 @@ def _facts(outcome: Outcome) -> list[str]:
             rows.append((label, checks[step].detail))
     challenge = outcome.challenge
     if challenge is not None:
-        tokens = f"{outcome.tokens_total:,} tokens"
-        rows.append(
-            (
-                "Challenge",
-                f"seed {challenge.seed.hex()}, used after the list of {challenge.population:,} sessions was fetched → "
-                f"{plural(challenge.drawn, 'session')}, {tokens}",
-            )
+        drawn = (
+            f"seed {challenge.seed.hex()}, used after the list of {challenge.population:,} sessions was fetched → "
+            f"{plural(challenge.drawn, 'session')}, {outcome.tokens_total:,} tokens"
         )
+        rows.append(("Challenge", drawn))
     return [printable(f"{label:<11} {text}") for label, text in rows]
 
 
 def _of_all(outcome: Outcome, status: Status) -> str:
     return f"{outcome.count(status)} of {plural(len(outcome.verdicts), 'session')}"
-
-
-def _tally(outcome: Outcome) -> str:
-    return (
-        f"{outcome.count(Status.EXACT)} verified exactly, {outcome.count(Status.FAILED)} failed, "
-        f"{outcome.count(Status.INCONCLUSIVE)} inconclusive, of {plural(len(outcome.verdicts), 'session')}."
-    )
 
 
 def plural(count: int, noun: str) -> str:

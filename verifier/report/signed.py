@@ -21,17 +21,11 @@ from verifiable.wire.cose import sign1, verify1
 from verifiable.wire.key_file import read_or_make_key, write_line
 from verifiable.wire.keys import PrivateKey, PublicKey
 from verifiable.wire.sealed import seal, unseal
-from verifier.campaign.outcome import overall
+from verifier.campaign.outcome import COUNTED, overall
 
 VERSION = 1
 TYPE = "application/vnd.verifiable.audit+cbor"
 MAX_BYTES = 64 << 20
-_COUNTED = {
-    "verified": Status.EXACT,
-    "verified_statistical": Status.STATISTICAL,
-    "failed": Status.FAILED,
-    "inconclusive": Status.INCONCLUSIVE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +82,10 @@ def _read(body: bytes) -> Mapping[str, Any]:
         report = json.loads(body)
         statuses = [Status(verdict["status"]) for verdict in report["verdicts"]]
         told = Status(report["status"])
-        counts = {name: report[name] for name in (*_COUNTED, "sessions", "exit_code")}
+        counts = {name: report[name] for name in (*COUNTED, "sessions", "exit_code")}
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise MalformedError("report", expected="what `verifiable audit --json` prints", found=str(error)) from None
-    sums: dict[str, int] = {name: statuses.count(status) for name, status in _COUNTED.items()}
+    sums: dict[str, int] = {name: statuses.count(status) for name, status in COUNTED.items()}
     sums |= {"sessions": len(statuses), "exit_code": told.exit_code}
     if counts != sums or told is not overall(statuses):
         raise MalformedError("report: its sums are not those of its verdicts", expected=sums, found=counts)
