@@ -162,8 +162,7 @@ def _schema(data: bytes) -> None:
 
 def _packed(data: bytes) -> bytes:
     packed = PackedTokens.from_cbor(encoding.decode(data))
-    packed.unpack()
-    packed.steps()
+    packed.steps(packed.unpack()[2])
     return encoding.encode(packed.to_cbor())
 
 

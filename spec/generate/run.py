@@ -257,7 +257,7 @@ def packed(case: Case) -> Any:
     return {
         "ids": ids,
         "sources": [int(source) for source in sources],
-        "steps": [list(step) for step in found.steps()],
+        "steps": [list(step) for step in found.steps(fresh)],
         "digest": records.tokens_digest(ids, sources, fresh).hex(),
     }
 

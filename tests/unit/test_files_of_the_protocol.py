@@ -87,7 +87,7 @@ def test_ids_are_packed_in_as_few_bytes_as_the_vocabulary_needs(vocabulary: int,
     packed = PackedTokens.pack(ids, sources, [True, True, False], vocabulary)
     assert packed.width == width
     assert packed.unpack() == (ids, sources, [True, True, False])
-    assert packed.steps() == [(0, 0), (1, 0), (1, 1)]
+    assert packed.steps(packed.unpack()[2]) == [(0, 0), (1, 0), (1, 1)]
     assert PackedTokens.from_cbor(packed.to_cbor()) == packed
 
 

@@ -356,7 +356,7 @@ def _check_records(session: OpenedSession, turn: OpenedTurn) -> None:
         turn.end.tokens_digest,
         hint="The evidence was changed on its way; this alone doesn't show by whom. Get it again.",
     )
-    check_marks(turn.span, [(source, *step) for source, step in zip(sources, turn.tokens.steps(), strict=True)])
+    check_marks(turn.span, [(source, *step) for source, step in zip(sources, turn.tokens.steps(fresh), strict=True)])
 
 
 def _check_ids(what: str, largest: int, vocabulary: int) -> None:

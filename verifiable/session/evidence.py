@@ -69,11 +69,12 @@ class PackedTokens:
         marks = [nibble for byte in self.marks for nibble in (byte & 15, byte >> 4)][: self.count]
         return ids, [Source(mark & 7) for mark in marks], [mark & _NEW_STEP != 0 for mark in marks]
 
-    def steps(self) -> list[tuple[int, int]]:
+    @staticmethod
+    def steps(new_steps: Sequence[bool]) -> list[tuple[int, int]]:
         """The decode step and the row in it of each token, counted from the marks as `records.Token` counts them."""
         step = row = -1
         places = []
-        for fresh in self.unpack()[2]:
+        for fresh in new_steps:
             step, row = (step + 1, 0) if fresh else (step, row + 1)
             places.append((step, row))
         return places

@@ -18,9 +18,17 @@ def compare_models(committed: ModelIdentity, mine: ModelIdentity) -> Fault | Non
             found=f"{mine.files[0].name}, sha256 {mine.files[0].sha256.hex()}",
             hint="Nothing is proven by this. Fetch the file with the committed hash, or ask why another was named.",
         )
-    fault = _compare_adapters(committed.adapters, mine.adapters)
-    if fault is not None:
-        return fault
+    adapters = [(file.sha256, file.size, file.scale) for file in committed.adapters]
+    if adapters != [(file.sha256, file.size, file.scale) for file in mine.adapters]:
+        options = " ".join(f"--lora {file.name}:{file.scale!r}" for file in committed.adapters)
+        with_these = f"{options}, in that order." if options else "no --lora."
+        return Fault(
+            "model-differs",
+            "your adapters are not those that the provider committed to",
+            expected=_adapters(committed.adapters),
+            found=_adapters(mine.adapters),
+            hint=f"Nothing is proven by this. Audit with {with_these}",
+        )
     for name in ("vocabulary", "tokenizer_digest", "template_digest", "suppressed"):
         theirs, here = getattr(committed, name), getattr(mine, name)
         if theirs != here:
@@ -32,20 +40,6 @@ def compare_models(committed: ModelIdentity, mine: ModelIdentity) -> Fault | Non
                 hint="The manifest contradicts its own model file.",
             )
     return None
-
-
-def _compare_adapters(committed: tuple[AdapterFile, ...], mine: tuple[AdapterFile, ...]) -> Fault | None:
-    wanted = [(file.sha256, file.size, file.scale) for file in committed]
-    if wanted == [(file.sha256, file.size, file.scale) for file in mine]:
-        return None
-    options = " ".join(f"--lora {file.name}:{file.scale!r}" for file in committed)
-    return Fault(
-        "model-differs",
-        "your adapters are not those that the provider committed to",
-        expected=_adapters(committed),
-        found=_adapters(mine),
-        hint="Nothing is proven by this. Audit with " + (f"{options}, in that order." if options else "no --lora."),
-    )
 
 
 def _adapters(files: tuple[AdapterFile, ...]) -> str:

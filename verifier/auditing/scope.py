@@ -64,14 +64,8 @@ class TurnDetails:
 
 @dataclass(frozen=True, slots=True)
 class AuditDetails:
-    """What stands behind an audit's verdict.
-
-    Args:
-        session: None where the evidence did not open it.
-        turns: those opened.
-        fault: what was found, or what kept the bits from being compared.
-        comparison: what a comparison within rounding measured.
-        evidence_digest: SHA-256 of the evidence's bytes.
+    """What stands behind an audit's verdict: the session and the turns that the evidence opened, what was found or kept
+    the bits from being compared, what a comparison within rounding measured, and the SHA-256 of the evidence's bytes.
     """
 
     session: OpenedSession | None = None

@@ -1,20 +1,8 @@
 """The audit of one session's evidence: the checks of spec/protocol.md §10, cheapest first, to one verdict.
 
 `audit` is a function of its arguments: evidence, model and keys in, verdict out. What the evidence says never raises:
-whatever is wrong with it, or with running the model over it, is in the verdict. The stages, each a function that takes
-values and returns values, and ends the audit by raising `CheckFailed`:
-
-| steps | stage | gives |
-|---|---|---|
-| 1 to 17 | `_open` | the opened evidence |
-| 18 | `_bind` | the signed roots that leaves are held against |
-| 10 | `_compare_text` | |
-| 19 | `_replay_shown` | |
-| 20 | `_compare_model` | |
-| 21, 22 | `_check_words` | the prompts |
-| 23 | `_compare_numerics` | why the bits can't be compared, where a calibration leads on |
-| 24 to 26 | `_recompute` | a result for each turn |
-| fraud.md §3 | `rounding.compare` | instead of 24 to 26, where there is a calibration |
+whatever is wrong with it, or with running the model over it, is in the verdict. Its stages are functions of values,
+which end the audit by raising `CheckFailed`; their docstrings name the steps that they make.
 """
 
 from __future__ import annotations

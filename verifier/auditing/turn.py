@@ -63,8 +63,6 @@ def recompute(
     """Steps 24 and 25 of a turn whose tokens are all known: recompute its records, compare them, replay its draws.
 
     Args:
-        session, turn: what `check_evidence` returned.
-        prompt: the prompt's ids, checked.
         bounds: the signed roots that the recomputed leaves are held against: the evidence's own, then others of the
             same session, such as a receipt's.
         worker: has the model loaded under the manifest's settings.

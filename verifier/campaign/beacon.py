@@ -67,11 +67,9 @@ class Round:
     previous: bytes = b""
 
     def seed(self, chain: Chain, provider: bytes) -> bytes:
-        """The challenge's seed: SHA-256(tag, chain hash, round, randomness, digest of what is challenged).
+        """The challenge's seed: SHA-256(tag, chain hash, round, randomness, provider).
 
-        Args:
-            chain: the beacon's network.
-            provider: SHA-256 of what the provider had published when the round came (its list, or its checkpoint).
+        `provider` is the SHA-256 of what the provider had published when the round came (its list, or its checkpoint).
         """
         number = self.number.to_bytes(8, "big")
         return hashlib.sha256(_TAG + bytes.fromhex(chain.hash) + number + self.randomness + provider).digest()

@@ -59,7 +59,8 @@ class Client:
         self._http = HttpClient(base.rstrip("/").removesuffix("/v1"), "the provider", "verifiable-audit")
         self.base = self._http.base
         self._headers = {} if auditor_key is None else {"Authorization": f"Bearer {auditor_key}"}
-        self.capability = capability
+        if capability is not None:
+            self._headers["X-Verifiable-Capability"] = capability.hex()
 
     def manifest(self) -> bytes:
         """The provider's current manifest, signed; not checked here."""
@@ -72,7 +73,11 @@ class Client:
         for _ in range(MAX_PAGES):
             query = {"limit": str(min(PAGE, most))} | ({} if before is None else {"before": before})
             page = _object(self._get("/v1/sessions", MAX_LISTING, query))
-            for entry in _list(page.get("sessions"), "sessions"):
+            entries = page.get("sessions")
+            if not isinstance(entries, list) or len(entries) > PAGE:
+                found = type(entries).__name__
+                raise MalformedError("sessions", expected=f"a list of at most {PAGE}", found=found)
+            for entry in entries:
                 listed = _listed(entry)
                 if listed.session in sessions:
                     raise MalformedError("list of sessions", expected="each session once", found=listed.session)
@@ -135,11 +140,7 @@ class Client:
         self.close()
 
     def _get(self, path: str, limit: int, query: Mapping[str, str] | None = None, accept: str | None = None) -> bytes:
-        headers = dict(self._headers)
-        if accept is not None:
-            headers["Accept"] = accept
-        if self.capability is not None:
-            headers["X-Verifiable-Capability"] = self.capability.hex()
+        headers = self._headers if accept is None else {**self._headers, "Accept": accept}
         try:
             answer = self._http.ask(path.removeprefix("/"), limit, query=query, headers=headers)
         except ExchangeError as error:
@@ -176,12 +177,6 @@ def _object(data: bytes) -> Mapping[str, Any]:
         raise MalformedError("the provider's list of sessions", expected="JSON", found=str(error)) from error
     if not isinstance(value, dict):
         raise MalformedError("the provider's list of sessions", expected="an object", found=type(value).__name__)
-    return value
-
-
-def _list(value: object, what: str) -> list[Any]:
-    if not isinstance(value, list) or len(value) > PAGE:
-        raise MalformedError(what, expected=f"a list of at most {PAGE}", found=type(value).__name__)
     return value
 
 

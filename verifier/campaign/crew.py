@@ -58,11 +58,6 @@ def prompt_key(evidence: Evidence) -> str:
         return ""  # its audit will say what is wrong with it
 
 
-def _key(fetched: Fetched) -> str:
-    evidence = None if fetched.evidence is None else fetched.evidence.evidence
-    return "" if evidence is None else prompt_key(evidence)
-
-
 def audit_all(
     auditor: Auditor, crew: Sequence[Member], group: Sequence[Fetched], tell: Callable[[], None] = lambda: None
 ) -> list[Verdict]:
@@ -72,7 +67,9 @@ def audit_all(
         crew: one process or more; none works for two sessions at once.
         tell: called after each session, by one process at a time.
     """
-    order = sorted(range(len(group)), key=lambda at: _key(group[at]))
+    parsed = [None if each.evidence is None else each.evidence.evidence for each in group]
+    keys = ["" if evidence is None else prompt_key(evidence) for evidence in parsed]
+    order = sorted(range(len(group)), key=keys.__getitem__)
     pieces = len(crew) * RUNS if len(crew) > 1 else 1
     size = max(1, -(-len(order) // pieces))
     waiting: SimpleQueue[list[int]] = SimpleQueue()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from verifiable.checking.checks import OpenedEvidence, OpenedReceipt, SignedHead, check_evidence_under, check_head
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
-from verifiable.checking.verdict import About, Caveat, Check, Status, Step, Verdict
+from verifiable.checking.verdict import About, Caveat, Check, Status, Step, Verdict, from_error
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.session.evidence import Evidence
 from verifiable.wire.keys import PublicKey
@@ -28,7 +28,6 @@ from verifier.campaign.logged import Logged, LogReader
 from verifier.campaign.remember import Contradiction, Memory, check_growth
 from verifier.model.reexecute import Reexecutor
 from verifier.offline import frauds
-from verifier.offline.fault import Fault
 from verifier.tolerant.calibration import Calibration
 
 
@@ -142,7 +141,7 @@ def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched:
     promised = fetched.listed is not None or auditor.memory is not None
     if received is None or (fetched.error is not None and (promised or received.opened is not None)):
         error = fetched.error or VerificationError("no evidence was fetched", code="no-evidence")
-        return Fault.of(error).verdict(session=fetched.session.hex())
+        return from_error(error, session=fetched.session.hex())
 
     def fetch_full(turn: int) -> OpenedEvidence:
         full = fetched.full[turn] = Received(client.evidence(fetched.session, "full", [turn], fetched.size))
@@ -237,8 +236,7 @@ def _two_heads(heads: Sequence[SignedHead]) -> Fraud | None:
 
 
 def _with_log(verdict: Verdict, logged: Logged, auditor: Auditor) -> Verdict:
-    passed = logged.logged if logged.proof is None else False
-    verdict = replace(verdict, checks=(*verdict.checks, Check(Step.LOG, passed, logged.detail)))
+    verdict = replace(verdict, checks=(*verdict.checks, Check(Step.LOG, logged.logged, logged.detail)))
     if logged.proof is not None:
         return _failed(verdict, logged.proof, auditor)
     notes = [note for note in verdict.notes if note.about is not About.LOG]

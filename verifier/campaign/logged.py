@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from verifiable.checking import fraud
 from verifiable.checking.checks import SignedHead
-from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind
+from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash
@@ -29,12 +29,8 @@ SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """Whether a head is in the log, as far as is known.
-
-    Args:
-        logged: whether the log holds it or a later head of its session; None where that could not be found out.
-        detail: a sentence.
-        proof: the file that proves fraud, where there is any.
+    """Whether the log holds a head or a later one of its session (None: that could not be found out), a sentence about
+    it, and the file that proves fraud, where there is any.
     """
 
     logged: bool | None
@@ -45,19 +41,14 @@ class Logged:
 class LogReader:
     """A provider's log as it stood when it was first asked for; read at most once, however many heads are looked up.
 
-    Args:
-        client: reaches the provider.
-        trust: the provider keys that may have signed manifests.
-        delay: milliseconds within which a head must be in the log.
+    `delay` is the milliseconds within which a head must be in the log.
     """
 
-    def __init__(self, client: Client, trust: Sequence[PublicKey], delay: int = MERGE_DELAY) -> None:
+    def __init__(self, client: Client, trust: Sequence[PublicKey], delay: int) -> None:
         self._client = client
         self._trust = tuple(trust)
         self._delay = delay
-        self._note: bytes | None = None
-        self._entries: tuple[bytes, ...] | None = None
-        self._failure: VerifiableError | None = None
+        self._known: tuple[bytes, tuple[bytes, ...]] | VerifiableError | None = None
 
     def look_up(self, signed: SignedHead) -> Logged | None:
         """Where a signed head stands; None where its manifest names no log."""
@@ -104,18 +95,16 @@ class LogReader:
 
     def _read(self, log: PublicKey) -> tuple[bytes, tuple[bytes, ...]]:
         """The newest checkpoint, and every entry that it covers. Raises a VerifiableError, the same one each time."""
-        if self._failure is not None:
-            raise self._failure
-        if self._note is None or self._entries is None:
+        if self._known is None:
             try:
                 note = self._client.checkpoint()
-                self._entries = self._fetch(open_checkpoint(note, log).checkpoint)
-                self._note = note
+                self._known = note, self._fetch(open_checkpoint(note, log).checkpoint)
             except VerifiableError as error:
-                self._failure = error
-                raise
-        open_checkpoint(self._note, log)  # of this manifest's log, not of another's
-        return self._note, self._entries
+                self._known = error
+        if isinstance(self._known, VerifiableError):
+            raise self._known
+        open_checkpoint(self._known[0], log)  # of this manifest's log, not of another's
+        return self._known
 
     def _fetch(self, checkpoint: Checkpoint) -> tuple[bytes, ...]:
         if checkpoint.size > fraud.MAX_ENTRIES:

@@ -46,13 +46,9 @@ def caught(population: int, drawn: int, share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ChallengePlan:
-    """What will be drawn, and what that can show.
+    """How many of the sessions that a provider lists will be drawn, and what that can show.
 
-    Args:
-        population: sessions that the provider lists.
-        sessions: how many of them are drawn.
-        rate: the share of them that was asked for, where one was.
-        budget: seconds, where they are bounded: the audit stops drawing when they are used up.
+    `rate` is the share that was asked for, where one was. The audit stops drawing after `budget` seconds, if any.
     """
 
     population: int
@@ -60,17 +56,16 @@ class ChallengePlan:
     rate: float | None = None
     budget: float | None = None
 
-    def chances(self, drawn: int | None = None) -> dict[float, float]:
-        """Share of cheated sessions -> probability of meeting one, with the whole plan or with `drawn` sessions."""
-        count = self.sessions if drawn is None else drawn
-        return {share: caught(self.population, count, share) for share in SHARES}
+    def chances(self, drawn: int) -> dict[float, float]:
+        """Share of cheated sessions -> probability of meeting one, with `drawn` sessions."""
+        return {share: caught(self.population, drawn, share) for share in SHARES}
 
     def lines(self) -> list[str]:
         """What is said before the audit starts."""
         how = f"{self.sessions:,} of {self.population:,} sessions"
         if self.budget is not None:
             how += f", for at most {self.budget:g} seconds: it may end with fewer, and will say so"
-        chances = ", ".join(f"{share:.0%}: {chance:.1%}" for share, chance in self.chances().items())
+        chances = ", ".join(f"{share:.0%}: {chance:.1%}" for share, chance in self.chances(self.sessions).items())
         return [
             f"Plan        {how}",
             f"            a provider that cheats in a share of its sessions is caught with probability {chances}",
@@ -106,11 +101,8 @@ def plan(population: int, sessions: int, rate: float | None = None, budget: floa
 
 
 class Clocked:
-    """Decides before each session whether the budget still allows it, from what the ones before took.
-
-    Args:
-        budget: seconds, None for no bound.
-        clock: gives seconds that only grow.
+    """Decides before each session whether the budget (seconds, None for no bound) still allows it, from what the ones
+    before took by a clock that only grows.
     """
 
     def __init__(self, budget: float | None, clock: Callable[[], float]) -> None:

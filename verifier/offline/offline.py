@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from verifiable.checking.checks import OpenedReceipt, check_evidence, check_receipt, require_trust
 from verifiable.checking.offline import accepted, refused
-from verifiable.checking.verdict import Caveat, Check, Step, Verdict
+from verifiable.checking.verdict import Caveat, Check, Step, Verdict, from_error
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
 from verifiable.tlog.merkle import leaf_hash
 from verifiable.wire.keys import PublicKey
-from verifier.offline.fault import Fault
 from verifier.offline.rebuild import Bound, check_same_history
 from verifier.offline.replay import replay_records, replayable
 
@@ -70,7 +69,7 @@ def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, tr
             replayed += replayable(turn)
     except VerifiableError as error:
         checks.append(Check(Step.EVIDENCE, False, error.what))
-        return Fault.of(error).verdict(session=verdict.session, checks=tuple(checks), details=verdict.details)
+        return from_error(error, session=verdict.session, checks=tuple(checks), details=verdict.details)
     if replayed:
         checks.append(Check(Step.REPLAY, True, f"{replayed} tokens follow from their records and the turn's key"))
         return replace(verdict, checks=tuple(checks))

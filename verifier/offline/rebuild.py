@@ -27,8 +27,8 @@ class Claim:
     def of(cls, turn: OpenedTurn) -> Claim:
         """What an opened turn claims; call only where `turn.whole`."""
         if turn.tokens is not None:
-            ids, sources, _ = turn.tokens.unpack()
-            return cls(tuple(ids), tuple(sources), tuple(turn.tokens.steps()))
+            ids, sources, fresh = turn.tokens.unpack()
+            return cls(tuple(ids), tuple(sources), tuple(turn.tokens.steps(fresh)))
         shown = turn.records
         return cls(
             tuple(token.token for token in shown),

@@ -162,13 +162,8 @@ def ranked(
 
 @dataclass(frozen=True, slots=True)
 class Departed:
-    """A turn of which some tokens do not follow from their records.
-
-    Args:
-        tokens: those that do not, in order; at least one.
-        of: how many the turn has.
-        asked: the temperature that was committed to.
-        others: the temperatures at which every token would follow; None where there is none.
+    """The tokens of a turn that do not follow from their records, in order and at least one, `of` how many; the
+    temperature that was committed to, and those at which every token would follow, where there are any.
     """
 
     tokens: tuple[Departure, ...]

@@ -32,12 +32,12 @@ def facts(made: Calibration, out: Path) -> dict[str, Any]:
 
 def detection(made: Calibration, name: str, wanted: float) -> list[dict[str, int]]:
     """For each length at which it is caught: how many conversations and tokens reach that probability."""
-    reached = []
-    for length, curve in made.power.get(name, {}).items():
-        count = needed(np.array(curve), wanted)
-        if count is not None:
-            reached.append({"length": int(length), "conversations": count, "tokens": count * int(length)})
-    return reached
+    counts = {int(length): needed(np.array(curve), wanted) for length, curve in made.power.get(name, {}).items()}
+    return [
+        {"length": length, "conversations": count, "tokens": count * length}
+        for length, count in counts.items()
+        if count is not None
+    ]
 
 
 def lines(made: Calibration, out: Path) -> list[str]:

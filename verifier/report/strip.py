@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from html import escape
 
 from verifiable.cli import printable
@@ -59,12 +60,10 @@ def strip(turn: TurnDetails, first: int | None) -> str:
 def describe(turn: TurnDetails, first: int | None) -> str:
     """The strip in words, for those who do not see it."""
     marks = turn.strip
-    counts = {mark: marks.count(mark) for mark in set(marks)}
-    same = len(marks) - sum(counts.get(mark, 0) for mark in (DIFFERS, *_MARKS))
+    counts = Counter(marks)
+    same = len(marks) - sum(counts[mark] for mark in (DIFFERS, *_MARKS))
     parts = [f"{len(marks)} tokens", f"{same} the same"]
-    for mark, words in _SAID:
-        if counts.get(mark):
-            parts.append(f"{counts[mark]} {words}")
+    parts += [f"{counts[mark]} {words}" for mark, words in _SAID if counts[mark]]
     if first is not None:
         parts.append(f"the first at token {first}")
     if len(marks) > MOST_CELLS:
