@@ -88,7 +88,7 @@ class AnswerLine:
 
 
 def write(event: str, **facts: Any) -> None:
-    """One line of JSON. Facts are request_ids and ids, never content."""
+    """One line of JSON. Facts are numbers and ids, never content."""
     log.info("%s", json.dumps({"event": event, **facts}, separators=(",", ":")))
 
 

@@ -13,7 +13,7 @@ import verifiable
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, identity, manifest, recording, runtime
 from verifiable.checking.verdict import INCONCLUSIVE_CODES, Status, from_error
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifiable.manifest.manifest import Manifest, ModelFile, verify_manifest
+from verifiable.manifest.manifest import Manifest, ModelFile, ModelIdentity, verify_manifest
 from verifiable.session.evidence import Evidence, Kind, PackedTokens
 from verifiable.session.head import Head, verify_head
 from verifiable.session.receipt import Receipt
@@ -141,6 +141,14 @@ def test_manifests_are_read_as_signed() -> None:
 def test_manifests_out_of_range_are_malformed(changes: dict[str, Any]) -> None:
     with pytest.raises(MalformedError):
         Manifest.parse(manifest(**changes).payload())
+
+
+@pytest.mark.parametrize("data", [bytes(6), b"", bytes(8), b"\1\0\0\0\0\0\0\0"])
+def test_what_is_wrong_with_suppressed_ids_is_said_of_them(data: bytes) -> None:
+    stated = replace(identity(), suppressed=(7,)).to_cbor()
+    stated[-1] = {2: data}
+    with pytest.raises(MalformedError, match="suppressed ids: expected ascending ids of 4 bytes each"):
+        ModelIdentity.from_cbor(stated)
 
 
 def test_validity_is_inclusive() -> None:

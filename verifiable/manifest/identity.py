@@ -135,7 +135,7 @@ def _adapters(value: encoding.Value) -> tuple[AdapterFile, ...]:
 
 def _suppressed(value: encoding.Value, vocabulary: int) -> tuple[int, ...]:
     data = encoding.bytes_(value, "suppressed ids", maximum=4 * MAX_SUPPRESSED)
-    ids = tuple(unpack(data))
+    ids = () if len(data) % 4 else tuple(unpack(data))
     ascending = all(low < high for low, high in pairwise(ids))
     if not ids or not ascending or ids[-1] >= vocabulary or len(ids) >= vocabulary:
         raise MalformedError(
