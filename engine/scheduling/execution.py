@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar, TypeVarTuple
 
 from engine.counters import Counters
 from engine.scheduling.plan import Part
-from engine.scheduling.sequence import NOTHING, Emitted, Sequence
+from engine.scheduling.sequence import Sequence
 from verifiable.errors import EngineError
 from verifiable.llama.context import Batch, Context
 from verifiable.sampling.logits import Floats
@@ -55,7 +55,7 @@ class Executor:
                 alone = [self.carry_out([part]) for part in parts]
                 return Spent(sum(spent.seconds for spent in alone), sum(spent.cpu for spent in alone))
             log.error("decode failed: %s", error)
-            _fail_without_memory(parts[0].sequence, error, NOTHING)
+            _fail_without_memory(parts[0].sequence, error)
             return Spent(time.perf_counter() - began, 0.0)
         spent = Spent(time.perf_counter() - began, time.thread_time() - cpu)
         self._counters.rows += len(self._batch)
@@ -93,29 +93,26 @@ class Executor:
             for part, rows, record in looked
             if (token := _attempt(part.sequence, part.sequence.draw, record)) is not None
         ]
-        advanced = [
-            (part, emitted)
-            for part, rows, record, token in drawn
-            if (emitted := _attempt(part.sequence, part.sequence.advance, rows, part.draft, record, token)) is not None
-        ]
+        for part, rows, record, token in drawn:
+            _attempt(part.sequence, part.sequence.advance, rows, part.draft, record, token)
         # Only now may the memory be touched: cutting a sequence back would invalidate the rows still to be read.
-        for part, emitted in advanced:
-            if emitted.finish is None:
-                self._cut_back(part, emitted)
+        for part, *_ in drawn:
+            if not part.sequence.ended and part.sequence.finish is None:
+                self._cut_back(part)
         # Readers wake up last: they would only wait for Python's lock, or take it.
-        for part, emitted in advanced:
+        for part, *_ in drawn:
             if not part.sequence.ended:
-                _attempt(part.sequence, part.sequence.hand_out, emitted)
+                _attempt(part.sequence, part.sequence.hand_out)
 
-    def _cut_back(self, part: Part, emitted: Emitted) -> None:
-        """Bring a sequence's memory in line with what was emitted: without the drafts that were not accepted."""
+    def _cut_back(self, part: Part) -> None:
+        """Bring a sequence's memory in line with its ids: without the drafts that were not accepted."""
         sequence = part.sequence
         if sequence.evaluated == part.start + len(part.tokens):
             return
         try:
             self._context.remove(part.slot.seq, sequence.evaluated)
         except EngineError as error:
-            _fail_without_memory(sequence, error, emitted)
+            _fail_without_memory(sequence, error)
 
 
 def _attempt(sequence: Sequence, stage: Callable[[*Given], Result], *given: *Given) -> Result | None:
@@ -130,7 +127,7 @@ def _attempt(sequence: Sequence, stage: Callable[[*Given], Result], *given: *Giv
     return None
 
 
-def _fail_without_memory(sequence: Sequence, error: EngineError, emitted: Emitted) -> None:
+def _fail_without_memory(sequence: Sequence, error: EngineError) -> None:
     """End a turn of which nobody knows any more what the memory holds."""
     sequence.evaluated = 0
-    sequence.fail(error, emitted)
+    sequence.fail(error)

@@ -39,24 +39,14 @@ class Record(NamedTuple):
     candidates: Ranked
 
 
-class Emitted(NamedTuple):
-    """What a step brought: new text, the tokens, and why the turn is over, if it is."""
-
-    text: str = ""
-    tokens: tuple[TokenInfo, ...] = ()
-    finish: Finish | None = None
-
-
-NOTHING = Emitted()
-
-
 class Sequence:
     """Runs one generation. Used by the scheduler's thread only.
 
     `ids` is the whole sequence so far and `evaluated` how many of them the model's memory holds: while it is short of
     `len(ids)` by more than one, the prompt is still being read.
 
-    A step goes through the stages `look`, `draw`, `advance` and `hand_out`; each takes what the one before returned.
+    A step goes through the stages `look`, `draw`, `advance` and `hand_out`. What `advance` brought is due to the reader
+    until it is handed out, or the turn ends; `finish` is then why the turn is over, if it is.
 
     Args:
         cached: tokens of the prompt that the memory holds already.
@@ -77,6 +67,7 @@ class Sequence:
         self.ids = list(generation.prompt)
         self.evaluated = cached
         self.ended = False
+        self.finish: Finish | None = None
         self._full = len(generation.prompt) + generation.params.max_tokens
         self.odds = Odds()
         self._recorder = recorder
@@ -86,6 +77,8 @@ class Sequence:
         self._cached = cached
         self._drafted = self._accepted = 0
         self._text = TextStream(generation.request.stops)
+        self._due_text = ""
+        self._due_tokens: list[TokenInfo] = []
 
     def begin(self) -> None:
         """Commit to what was asked, before anything is computed."""
@@ -122,7 +115,7 @@ class Sequence:
         """Second stage: the token that follows."""
         return self._sampler.draw(record.candidates, len(self.ids))
 
-    def advance(self, rows: list[Floats], draft: Draft, record: Record, token: int) -> Emitted:
+    def advance(self, rows: list[Floats], draft: Draft, record: Record, token: int) -> None:
         """Third stage: take that token, and what follows from the rows of drafted tokens as far as they are accepted.
 
         `rows` begins with the one of `record`. Afterwards the memory holds `evaluated` ids of this sequence that
@@ -131,9 +124,7 @@ class Sequence:
         drafted = draft.ids[: draft.verified]
         if drafted:
             self._recorder.drafted(len(drafted))
-        first, accepted, text = len(self.ids), 0, ""
-        tokens: list[TokenInfo] = []
-        finish: Finish | None = None
+        first, accepted = len(self.ids), 0
         for index, row in enumerate(rows):
             if index:
                 record = self.look(row)
@@ -141,40 +132,39 @@ class Sequence:
             accepts = index < len(drafted) and token == drafted[index]
             source = _source(index, len(drafted), accepts)
             self._recorder.token(token, source, index == 0, record.entries)
-            self._sampler.accept(token)
             self.ids.append(token)
             self._counters.tokens += 1
             accepted += accepts
             piece = self._piece(token)
-            text += self._text.feed(piece)
-            tokens.append(self._info(token, piece, source, row, record.entries))
+            self._due_text += self._text.feed(piece)
+            self._due_tokens.append(self._info(token, piece, source, row, record.entries))
+            self._sampler.accept(token)
             if token in self._ends or self._text.stopped:
-                finish = Finish.STOP
+                self.finish = Finish.STOP
             elif len(self.ids) >= self._full:
-                finish = Finish.LENGTH
-            if finish is not None or not accepts:
+                self.finish = Finish.LENGTH
+            if self.finish is not None or not accepts:
                 break
         self._score(draft, accepted, self.ids[first])
         self.evaluated = len(self.ids) - 1
         if self.drafter is not None:
             self.drafter.extend(self.ids[first:])
-        return Emitted(text, tuple(tokens), finish)
 
-    def hand_out(self, emitted: Emitted) -> None:
+    def hand_out(self) -> None:
         """Last stage: what the step brought goes to the store, when it is time, and to the reader."""
-        if emitted.finish is not None:
-            self._end(emitted.finish, emitted)
+        if self.finish is not None:
+            self._end(self.finish)
             return
         self._recorder.step()
-        self._deliver(emitted.text, emitted.tokens)
+        self._deliver()
 
     def cancel(self) -> None:
         """End the turn as cancelled, signed and durable like any other."""
-        self._end(Finish.CANCELLED, NOTHING)
+        self._end(Finish.CANCELLED)
 
-    def fail(self, error: EngineError | StoreError, emitted: Emitted = NOTHING) -> None:
-        """End this turn with an error; no other is touched. `emitted` was not handed out yet."""
-        self._end(Finish.ERROR, emitted, error)
+    def fail(self, error: EngineError | StoreError) -> None:
+        """End this turn with an error; no other is touched. The reader still gets what is due."""
+        self._end(Finish.ERROR, error)
 
     def _score(self, draft: Draft, accepted: int, came: int) -> None:
         self._drafted += draft.verified
@@ -185,9 +175,10 @@ class Sequence:
         elif draft.ids:
             self.odds.score(1, int(draft.ids[0] == came))
 
-    def _end(self, finish: Finish, emitted: Emitted, error: EngineError | StoreError | None = None) -> None:
-        text = emitted.text if self._text.stopped else emitted.text + self._text.finish()
-        self._deliver(text, emitted.tokens)
+    def _end(self, finish: Finish, error: EngineError | StoreError | None = None) -> None:
+        if not self._text.stopped:
+            self._due_text += self._text.finish()
+        self._deliver()
         self.ended = True
         self._counters.finished[finish] += 1
         generation = self.generation
@@ -211,10 +202,11 @@ class Sequence:
 
         self._recorder.end(finish, self._text.digest(), durable)
 
-    def _deliver(self, text: str, tokens: tuple[TokenInfo, ...]) -> None:
-        if not text and not tokens:
+    def _deliver(self) -> None:
+        if not self._due_text and not self._due_tokens:
             return
-        sink, delta = self.generation.sink, Delta(text, tokens)
+        sink, delta = self.generation.sink, Delta(self._due_text, tuple(self._due_tokens))
+        self._due_text, self._due_tokens = "", []
         if not self._recorder.proves:
             sink.put(delta)
             return
