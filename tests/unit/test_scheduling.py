@@ -6,18 +6,24 @@ import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from engine.counters import Counters
 from engine.drafting.policy import Always, Odds
-from engine.generation import Failed
+from engine.generation import Delta, Failed, Generation, QueueSink
 from engine.scheduling.admission import Admission, QueueFullError, StoppingError
 from engine.scheduling.cache import PrefixCache
 from engine.scheduling.plan import Planner
 from engine.scheduling.prefix import Kept
-from engine.scheduling.sequence import Draft
+from engine.scheduling.sequence import Draft, Sequence
 from engine.scheduling.slot import Slot, idle, longest_idle, running
+from engine.sessions.recorder import NoRecorder
+from verifiable.errors import EngineError
 from verifiable.llama.context import RollbackError
+from verifiable.request.request import COMPLETION, parse_body
+from verifiable.sampling.sampler import SamplingDefaults
+from verifiable.sampling.turn import TurnSampler
 
 
 class Asked:
@@ -148,3 +154,30 @@ def test_nothing_is_kept_for_nobody_nor_where_the_memory_is_not_known(namespace:
     PrefixCache(cast(Any, memory), Counters()).release(slot)
     assert slot.kept is None
     assert memory.lengths[0] == 0
+
+
+class LosesItsGrammar(TurnSampler):
+    """Fails when it takes the second token of a step, as a grammar may that a wrong draft has left."""
+
+    def accept(self, token: int) -> None:
+        if token == 2:
+            raise EngineError("the grammar")
+
+
+def test_tokens_that_were_recorded_before_a_step_fails_are_delivered_with_their_text() -> None:
+    request = parse_body(COMPLETION, b'{"prompt": "a", "temperature": 0, "seed": 1}')
+    params = request.params(SamplingDefaults(), 2, 64, 1)
+    sink = QueueSink()
+    generation = Generation(request=request, prompt=[0], params=params, nonce=b"", key=bytes(32), sink=sink)
+    model = SimpleNamespace(piece=lambda token: f" t{token}".encode(), eog=frozenset())
+    sampler = LosesItsGrammar(params, bytes(32), 2)
+    running_turn = Sequence(generation, NoRecorder(), sampler, cast(Any, model), None, Counters(), 0)
+    rows = [np.eye(4, dtype=np.float32)[token] for token in (1, 2, 3)]
+    record = running_turn.look(rows[0])
+    with pytest.raises(EngineError) as failure:
+        running_turn.advance(rows, Draft([1, 2], 2), record, running_turn.draw(record))
+    running_turn.fail(failure.value)
+    delta, failed = sink
+    assert isinstance(delta, Delta)
+    assert ([token.id for token in delta.tokens], delta.text) == ([1, 2], " t1 t2")
+    assert failed == Failed(failure.value)
