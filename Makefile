@@ -53,7 +53,7 @@ $(LLAMA_STAMP): | $(BIN)/python
 
 $(LOCK_STAMP): requirements.lock pyproject.toml | $(LLAMA_STAMP)
 	@echo "Installing the locked requirements into $(VENV)" >&2
-	@$(PIP) install --quiet --require-hashes --no-binary llama-cpp-python -r requirements.lock </dev/null
+	@$(PIP) install --quiet --no-deps --require-hashes --no-binary llama-cpp-python -r requirements.lock </dev/null
 	@$(PIP) install --quiet --no-deps --no-build-isolation -e . </dev/null
 	@touch $@
 

@@ -37,8 +37,12 @@ def served(talk: Talk) -> Iterator[str]:
 
     def one(connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):  # the client has left, as it should
+            connection.settimeout(20)
             connection.recv(1 << 16)
             talk(connection)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 16):  # to close with bytes unread would reset what the client has yet to read
+                pass
 
     def accept() -> None:
         with contextlib.suppress(OSError):
