@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tests.sessions import END_TOKEN, Row, identity, made_up, piece
 from verifiable.errors import EngineError
+from verifiable.llama.settings import settings_of
 from verifiable.manifest.manifest import ModelIdentity, Runtime
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries
@@ -37,11 +38,16 @@ class MadeUpModel:
     def probe(self, runtime: Runtime) -> Probed:
         return self.probed
 
-    def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
+    def check(self, runtime: Runtime) -> None:
+        settings_of(runtime)
+
+    def ends(self) -> frozenset[int]:
+        return frozenset((END_TOKEN,))
+
+    def load(self, runtime: Runtime, kv_type: str | None = None) -> None:
         if kv_type not in self.rows:
             raise EngineError(f"no cache of type {kv_type}")
         self.loaded.append(kv_type)
-        return self.who.vocabulary, frozenset((END_TOKEN,))
 
     def prompt_ids(self, request: Request, opened: int | None = None) -> list[int]:
         return self.prompt(request)

@@ -98,9 +98,9 @@ class Remembering(Worker):
         self._rows: dict[Hashable, list[Entries]] = {}
         self._loaded: Hashable = None
 
-    def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
+    def load(self, runtime: Runtime, kv_type: str | None = None) -> None:
         self._loaded = (runtime, kv_type)
-        return super().load(runtime, kv_type)
+        super().load(runtime, kv_type)
 
     def score(
         self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False

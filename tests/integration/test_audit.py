@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -144,18 +145,33 @@ def test_another_fingerprint_is_inconclusive_and_says_both(smol: HonestProvider,
     assert smol.manifest.runtime.fingerprint.hex() in verdict.found
 
 
-def test_a_manifest_with_absurd_settings_does_no_harm(smol: HonestProvider, worker: Worker) -> None:
-    for changes in (
-        {"n_ctx": 2**31 - 1},
-        {"type_k": "f99"},
-        {"n_batch": 0},
-        {"n_ubatch": 2**31 - 1, "n_batch": 2**31 - 1},
-    ):
-        manifest: Manifest = replace(smol.manifest, runtime=replace(smol.manifest.runtime, **changes))
-        made = HonestProvider(smol.model, manifest).answer(question(max_tokens=4))
-        verdict = audit(made.evidence(), worker, TRUST)
-        assert verdict.status in (Status.INCONCLUSIVE, Status.EXACT)
-        assert verdict.status is Status.INCONCLUSIVE or "n_ubatch" in changes
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"n_ctx": 2**31 - 1}, "runtime-impossible"),
+        ({"type_k": "f99"}, "runtime-impossible"),
+        ({"n_batch": 0}, "runtime-impossible"),
+        ({"device": "CUDA0"}, "environment"),
+        ({"n_ubatch": 2**31 - 1, "n_batch": 2**31 - 1}, None),
+    ],
+)
+def test_absurd_settings_are_the_providers_and_do_no_harm(
+    smol: HonestProvider, worker: Worker, changes: dict[str, Any], code: str | None
+) -> None:
+    manifest: Manifest = replace(smol.manifest, runtime=replace(smol.manifest.runtime, **changes))
+    made = HonestProvider(smol.model, manifest).answer(question(max_tokens=4))
+    assert audit(made.evidence(), worker, TRUST).code == code
+
+
+def test_memory_is_needed_for_the_turns_and_not_for_the_context(smol: HonestProvider, smollm2: Path) -> None:
+    """A context of 250,000 tokens takes 5.5 GiB; what it holds has the same bits as in one of 1,024."""
+    manifest = replace(smol.manifest, runtime=replace(smol.manifest.runtime, n_ctx=250_000))
+    made = HonestProvider(smol.model, manifest).answer(question(max_tokens=40))
+    with Worker(smollm2) as alone:
+        assert audit(made.evidence(), alone, TRUST).status is Status.EXACT
+        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{alone.pid}/status").read_text())
+    assert peak is not None
+    assert int(peak[1]) < 2 << 20
 
 
 # The worker process.

@@ -63,9 +63,9 @@ class Rounding(MadeUpModel):
     size: float = ROUNDING
     settings: str = ""
 
-    def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
+    def load(self, runtime: Runtime, kv_type: str | None = None) -> None:
         self.settings = repr(settings_of(runtime))
-        return super().load(runtime, kv_type)
+        super().load(runtime, kv_type)
 
     def score(
         self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False

@@ -16,7 +16,8 @@ import pytest
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TRUST, Recording, ask, identity, made_up, manifest
 from verifiable.checking.verdict import INCONCLUSIVE_CODES, Caveat, Status, Verdict
-from verifiable.errors import EngineError, MalformedError
+from verifiable.errors import EngineError, MalformedError, PolicyError
+from verifiable.llama.gguf.types import U32, Field, GGUFInfo, TensorInfo
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.manifest import ModelFile
 from verifiable.sampling.logits import Entries
@@ -25,7 +26,7 @@ from verifier.auditing.session import audit
 from verifier.campaign.outcome import Challenge, Outcome, merge
 from verifier.campaign.plan import plan
 from verifier.model import pipe
-from verifier.model.memory import check_memory, context_bytes
+from verifier.model.memory import check_cache, check_memory, context_bytes, room
 from verifier.offline.fault import Fault
 from verifier.report import report, show
 from verifier.report.meaning import MEANINGS, meaning
@@ -324,13 +325,48 @@ METADATA = {
 }
 
 
+def described(metadata: dict[str, int], long_factors: bool = False) -> GGUFInfo:
+    values: dict[str, int | str] = {"general.architecture": "x", **metadata}
+    fields = {key: Field(U32, None, value, 0, 0) for key, value in values.items()}
+    tensors = (TensorInfo("rope_factors_long.weight", (48,), 0, 0, 48, 192),) if long_factors else ()
+    return GGUFInfo(3, fields, tensors, 32, 0, 0)
+
+
 def test_a_context_that_is_too_long_for_the_machine_is_refused() -> None:
     settings = RuntimeSettings(n_ctx=4096, n_seq_max=1)
     assert context_bytes(METADATA, settings) == 4096 * 30 * 3 * 64 * 2 * 2
     assert context_bytes({**METADATA, "x.attention.head_count_kv": [3, 1]}, settings) == 4096 * 30 * 3 * 64 * 4
     assert context_bytes({**METADATA, "x.attention.key_length": 128}, settings) == 4096 * 30 * 3 * (128 + 64) * 2
+    assert context_bytes(METADATA, replace(settings, type_k="q8_0")) == 4096 * 30 * 3 * 64 * (34 / 32 + 2)
     check_memory(METADATA, settings)
     check_memory({}, settings)
-    for n_ctx in (2**31 - 1, 2**22):
-        with pytest.raises(EngineError):
-            check_memory(METADATA, replace(settings, n_ctx=n_ctx))
+    with pytest.raises(EngineError):
+        check_memory(METADATA, replace(settings, n_ctx=2**31 - 1))
+
+
+def test_a_cache_that_no_machine_has_is_no_setting() -> None:
+    settings = RuntimeSettings(n_ctx=2**24, n_seq_max=1, type_k="q8_0", type_v="q4_0")
+    check_cache(METADATA, settings)
+    check_cache({}, replace(settings, n_ctx=2**31 - 1))  # a model without a cache, for all that is known
+    with pytest.raises(PolicyError, match="no machine"):
+        check_cache(METADATA, RuntimeSettings(n_ctx=2**31 - 1, n_seq_max=1))
+    for name in ("key", "value"):
+        with pytest.raises(PolicyError, match="divisible by 32"):
+            check_cache({**METADATA, f"x.attention.{name}_length": 80}, settings)
+        check_cache({**METADATA, f"x.attention.{name}_length": 80}, RuntimeSettings())
+
+
+def test_room_goes_by_the_turn_and_stays_on_its_side_of_the_original_context() -> None:
+    settings = RuntimeSettings(n_ctx=250_000, n_seq_max=1)
+    infos = [described({"x.context_length": 131_072})]
+    assert room(infos, settings, 12) == 4096
+    assert room(infos, settings, 4097) == 8192
+    assert room(infos, settings, 249_999) == 250_000
+    assert room(infos, replace(settings, n_ctx=512), 12) == 512
+    twofold = [*infos, described({}, long_factors=True)]
+    assert room(twofold, settings, 12) > 131_072
+    assert room(twofold, replace(settings, n_ctx=131_072), 12) == 4096
+    told = {"x.context_length": 131_072, "x.rope.scaling.original_context_length": 4096}
+    twofold = [described(told, long_factors=True)]
+    assert room(twofold, settings, 12) == 8192
+    assert room(twofold, replace(settings, n_ctx=4096), 12) == 4096

@@ -310,7 +310,7 @@ def test_an_auditors_crash_is_a_verdict() -> None:
             raise VerificationError("the worker process ended", code="auditor-crashed")
 
     class Fails(MadeUpModel):
-        def load(self, *args: Any) -> tuple[int, frozenset[int]]:
+        def load(self, *args: Any) -> None:
             raise EngineError("no memory")
 
     assert check(recorded(), model=Crashes()).code == "auditor-crashed"

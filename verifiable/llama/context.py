@@ -307,6 +307,11 @@ def _check_fit(model: Model, settings: RuntimeSettings) -> None:
         raise EngineError(
             "the model does not generate text token by token", expected="a decoder", found=model.description
         )
+    check_possible(model, settings)
+
+
+def check_possible(model: Model, settings: RuntimeSettings) -> None:
+    """Raise PolicyError where no build and no machine can run the model under these settings."""
     if not model.has_rope and settings.rope != MODELS_OWN:
         raise PolicyError("the model has no RoPE to be set", expected="no RoPE setting", found=settings.rope)
     if settings.pairs and (model.is_recurrent or model.is_hybrid):

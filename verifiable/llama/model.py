@@ -52,6 +52,7 @@ class Model:
         control_attributes: the same tokens, id -> `enum llama_token_attr` bits.
         whole_words: text -> id of user-defined tokens, which the tokenizer reads as a whole in any text.
         adapters: the LoRA adapters that every context of this model has.
+        vocabulary_only: loaded without its weights: it can speak of tokens and templates, and compute nothing.
     """
 
     def __init__(self, pointer: int, module: ModuleType, repack: bool, n_gpu_layers: int, device: str) -> None:
@@ -64,6 +65,7 @@ class Model:
         self.repack = repack
         self.n_gpu_layers = n_gpu_layers
         self.device = device
+        self.vocabulary_only = False
         lib = self._lib
         self._vocab: int = lib.llama_model_get_vocab(pointer)
         self.n_vocab: int = lib.llama_vocab_n_tokens(self._vocab)
@@ -162,6 +164,28 @@ class Model:
         except BaseException:
             model.close()
             raise
+        return model
+
+    @classmethod
+    def load_vocabulary(cls, path: str | PathLike[str]) -> Model:
+        """Validate a GGUF file and load its vocabulary and chat template, not its weights: quick and small.
+
+        Its attributes about layers are 0. Raises as `load`.
+        """
+        metadata = inspect_parts(path)[0][1].metadata
+        module = library.library()
+        lib: Any = module
+        params = lib.llama_model_default_params()
+        params.vocab_only = True
+        params.n_gpu_layers = 0
+        library.forget_log()
+        pointer = lib.llama_model_load_from_file(fsencode(path), params)
+        if not pointer:
+            raise EngineError(f"llama.cpp refuses the model {fspath(path)}", hint=library.last_log())
+        model = cls(pointer, module, False, 0, "")
+        model.vocabulary_only = True
+        trained = metadata.get(f"{metadata['general.architecture']}.context_length")
+        model.n_ctx_train = trained if isinstance(trained, int) else 0
         return model
 
     def _add(self, adapter: Adapter) -> None:
@@ -296,6 +320,8 @@ class Model:
     def new_context(self, params: Any) -> int:
         """A `llama_context` with *params* and all adapters, for `Context` alone. The model owns it, so that the order
         of freeing is right even where Python collects both at once, in any order."""
+        if self.vocabulary_only:
+            raise EngineError("the model was loaded without its weights", expected="Model.load")
         library.forget_log()
         pointer: int | None = self._lib.llama_init_from_model(self.pointer, params)
         if not pointer:

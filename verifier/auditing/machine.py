@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from verifiable.errors import PolicyError
 from verifiable.manifest.manifest import RAW_LOGITS, AdapterFile, Manifest, ModelIdentity
 from verifier.model.reexecute import Reexecutor
 from verifier.offline.fault import Fault
@@ -56,6 +57,16 @@ def compare_numerics(manifest: Manifest, worker: Reexecutor) -> Fault | None:
             expected="raw logits",
             found="log-probabilities",
             hint="Such sessions need the statistical audit.",
+        )
+    try:
+        worker.check(runtime)
+    except PolicyError as error:
+        return Fault(
+            "runtime-impossible",
+            f"nobody can have run the model under the settings that the manifest states: {error.what}",
+            expected=None if error.expected is None else str(error.expected),
+            found=None if error.found is None else str(error.found),
+            hint="An honest provider's own program refuses them.",
         )
     if not runtime.invariant:
         return Fault(

@@ -197,7 +197,7 @@ def _check_words(journal: Journal, opened: OpenedEvidence, worker: Reexecutor) -
     """
     prompts = {}
     with journal.step(Step.PROMPT) as passed:
-        _, ends = worker.load(opened.session.manifest.runtime)
+        ends = worker.ends()
         for turn in opened.turns:
             prompts[turn.number], fault = check_words(turn, worker, ends, opened.session.opened.time)
             if fault is not None:

@@ -11,14 +11,16 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import IO
 
 from verifiable.errors import EngineError, VerifiableError
 from verifiable.llama.chat.prompt import prompt_ids
-from verifiable.llama.context import Context
+from verifiable.llama.context import Context, check_possible
 from verifiable.llama.gguf.identity import identify
 from verifiable.llama.gguf.lora import adapters_from_cbor
 from verifiable.llama.gguf.metadata import inspect
+from verifiable.llama.gguf.parts import inspect_parts
 from verifiable.llama.library import load_library
 from verifiable.llama.model import Model
 from verifiable.llama.probe import cache as probe_cache
@@ -31,20 +33,24 @@ from verifiable.wire.encoding import Value
 from verifiable.wire.ids import pack, unpack
 from verifier.model import pipe
 from verifier.model.converse import converse
-from verifier.model.memory import check_memory
+from verifier.model.memory import check_cache, check_memory, room
 from verifier.model.scoring import Scorer, evaluate, start
 
 Send = Callable[[list[Value]], None]
 
 
 class Session:
-    """What the process holds between commands: one model and one context, kept as long as the settings stay."""
+    """What the process holds between commands: one model and one context, kept as long as the settings stay; or, until
+    something is to be computed, the model's vocabulary alone.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._identity: ModelIdentity | None = None
+        self._vocabulary: tuple[str, Model] | None = None
         self._model: Model | None = None
         self._wanted: tuple[object, ...] = ()
+        self._settings: RuntimeSettings | None = None
         self._context: Context | None = None
         self._share = False
         self._held: list[int] = []
@@ -69,25 +75,33 @@ class Session:
         return [result.invariant, result.fingerprint, list(result.build)]
 
     def do_load(self, path: str, adapters: Value, settings: Value, share: bool) -> Value:
-        """Make sure that the model is loaded and the context has these settings.
+        """Make sure that the model is loaded; what is scored from now on is computed under these settings.
 
         With `share` the memory of one turn is kept for the next, as far as both begin with the same tokens. Only for
         settings that the numerics probe found invariant: under them it does not matter how the memory came about.
         """
         chosen = from_dict(settings)
-        model = self._load(path, adapters, chosen)
+        self._load(path, adapters, chosen)
         self._share = share
-        if self._context is None or self._context.settings != chosen:
+        if self._settings != chosen:
             self._forget()
-            check_memory(inspect(path).metadata, chosen)
-            self._context = Context(model, chosen)
-        return [model.n_vocab, pack(sorted(model.eog))]
+            self._settings = chosen
+        return None
 
-    def do_prompt(self, canonical: bytes, opened: int | None) -> Value:
-        return pack(prompt_ids(self._loaded(), parse_canonical(canonical), opened))
+    def do_check(self, path: str, tiled: bool, passive: bool, settings: Value) -> Value:
+        chosen = from_dict(settings)
+        check_possible(self._words(path, tiled, passive), chosen)
+        check_cache(inspect(path).metadata, chosen)
+        return None
 
-    def do_pieces(self, ids: bytes) -> Value:
-        model = self._loaded()
+    def do_ends(self, path: str, tiled: bool, passive: bool) -> Value:
+        return pack(sorted(self._words(path, tiled, passive).eog))
+
+    def do_prompt(self, path: str, tiled: bool, passive: bool, canonical: bytes, opened: int | None) -> Value:
+        return pack(prompt_ids(self._words(path, tiled, passive), parse_canonical(canonical), opened))
+
+    def do_pieces(self, path: str, tiled: bool, passive: bool, ids: bytes) -> Value:
+        model = self._words(path, tiled, passive)
         return [model.piece(token) for token in unpack(ids)]
 
     def do_score(self, prompt: bytes, tokens: bytes, k: int, as_generated: bool, processing: Value) -> Value:
@@ -98,11 +112,9 @@ class Session:
         `processing` is None, or [sampling parameters, constraint] of a turn with processors. Only then there are masks:
         for each entry a byte, 1 where the draw may take it.
         """
-        context, model = self._context, self._loaded()
-        if context is None:
-            raise EngineError("no context was made yet", hint="This is a fault of the auditor.")
         before, answer = unpack(prompt), unpack(tokens)
         ids, first = [*before, *answer[:-1]], len(before) - 1
+        context, model = self._with_room(len(ids)), self._loaded()
         scorer = Scorer(model, min(k, model.n_vocab), answer, processing)
         share = self._share and not as_generated
         held, self._held = self._held if share else [], []  # until it is known what the memory holds now
@@ -134,6 +146,21 @@ class Session:
                 self._send(["conversation", pack(made.prompt), pack(made.answer)])
         return None
 
+    def _with_room(self, length: int) -> Context:
+        """The context for a turn of `length` tokens: as long as the turns are, whatever the manifest says.
+
+        It grows in large steps, for what it holds is lost then. How long it is changes no bit (see `room`).
+        """
+        if self._settings is None:
+            raise EngineError("no model was loaded yet", hint="This is a fault of the auditor.")
+        if self._context is None or self._context.settings.n_ctx < min(length, self._settings.n_ctx):
+            self._forget()
+            infos = [info for _, info in inspect_parts(str(self._wanted[0]))]
+            chosen = replace(self._settings, n_ctx=room(infos, self._settings, length))
+            check_memory(infos[0].metadata, chosen)
+            self._context = Context(self._loaded(), chosen)
+        return self._context
+
     def _forget(self) -> None:
         if self._context is not None:
             self._context.close()
@@ -146,7 +173,7 @@ class Session:
         if self._model is None or self._wanted != wanted:
             if self._model is not None:
                 self._model.close()  # closes its context first
-            self._model = self._context = None
+            self._model = self._context = self._settings = None
             self._model = Model.load(
                 path,
                 settings.repack,
@@ -156,7 +183,19 @@ class Session:
                 device=device,
             )
             self._wanted = wanted
+            if self._vocabulary is not None:
+                self._vocabulary[1].close()
+                self._vocabulary = None
         return self._model
+
+    def _words(self, path: str, tiled: bool, passive: bool) -> Model:
+        """The model for its vocabulary alone: the whole one where that is loaded."""
+        load_library(tiled, passive=passive)
+        if self._model is not None and self._wanted[0] == path:
+            return self._model
+        if self._vocabulary is None or self._vocabulary[0] != path:
+            self._vocabulary = path, Model.load_vocabulary(path)
+        return self._vocabulary[1]
 
     def _loaded(self) -> Model:
         if self._model is None:

@@ -37,11 +37,16 @@ class Reexecutor(Protocol):
     def probe(self, runtime: Runtime) -> Probed:
         """What the numerics probe finds here under the manifest's settings."""
 
-    def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
-        """Load the model under the manifest's settings, or with another type of KV cache.
+    def check(self, runtime: Runtime) -> None:
+        """Raise PolicyError where no machine can run the model under the manifest's settings."""
 
-        Returns the size of the vocabulary and the ids that end a generation.
+    def load(self, runtime: Runtime, kv_type: str | None = None) -> None:
+        """Load the model: what is scored from now on is computed under the manifest's settings, or with another type
+        of KV cache.
         """
+
+    def ends(self) -> frozenset[int]:
+        """The ids that end a generation. As for the next two, the model's vocabulary suffices."""
 
     def prompt_ids(self, request: Request, opened: int | None = None) -> list[int]:
         """The ids that the request means to this model, in a session that was opened then (milliseconds since 1970).

@@ -47,7 +47,7 @@ class _Known:
 class Worker:
     """A model on this machine, in a process of its own. Use it in a `with` statement, or close it.
 
-    Implements `Reexecutor`. What is asked for before `load` comes from the model as it was last loaded.
+    Implements `Reexecutor`.
 
     Args:
         model: the GGUF file, or the first of its parts.
@@ -130,21 +130,28 @@ class Worker:
                 )
             return self._known.probed[settings]
 
-    def load(self, runtime: Runtime, kv_type: str | None = None) -> tuple[int, frozenset[int]]:
+    def check(self, runtime: Runtime) -> None:
+        """As in `Reexecutor`."""
+        settings = settings_of(runtime, n_threads=self._threads)
+        self._call("check", *self._words(), dict(as_dict(settings).items()))
+
+    def load(self, runtime: Runtime, kv_type: str | None = None) -> None:
         if kv_type is not None:
             runtime = replace(runtime, type_k=kv_type, type_v=kv_type, flash_attn=True)
         settings = self._settings(runtime)
         known = self._known.probed.get(settings)
         share = self._share and known is not None and known.invariant
-        vocabulary, ends = encoding.array(self._call("load", *self._load(settings), share), 2, "model facts")
-        return encoding.uint(vocabulary, "vocabulary"), frozenset(unpack(encoding.bytes_(ends, "end tokens")))
+        self._call("load", *self._load(settings), share)
+
+    def ends(self) -> frozenset[int]:
+        return frozenset(unpack(encoding.bytes_(self._call("ends", *self._words()), "end tokens")))
 
     def prompt_ids(self, request: Request, opened: int | None = None) -> list[int]:
-        return unpack(encoding.bytes_(self._call("prompt", request.canonical, opened), "prompt ids"))
+        return unpack(encoding.bytes_(self._call("prompt", *self._words(), request.canonical, opened), "prompt ids"))
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:
         unique = sorted(set(ids))
-        pieces = encoding.array(self._call("pieces", pack(unique)), len(unique), "pieces")
+        pieces = encoding.array(self._call("pieces", *self._words(), pack(unique)), len(unique), "pieces")
         table = {
             token: encoding.bytes_(piece, "piece", maximum=1 << 16) for token, piece in zip(unique, pieces, strict=True)
         }
@@ -228,6 +235,12 @@ class Worker:
 
     def _files(self) -> list[Value]:
         return [self.path, adapters_to_cbor(self._adapters)]
+
+    def _words(self) -> list[Value]:
+        """What a command begins with that needs the model's vocabulary alone."""
+        if self.pid is None or self._tiled is None:
+            self._tiled = False
+        return [self.path, self._tiled, self._threads == 1]
 
     def _load(self, settings: RuntimeSettings) -> list[Value]:
         """What a command that loads the model begins with, for a process that can have these settings."""

@@ -86,6 +86,10 @@ MEANINGS = {
     "manifest-expired": Meaning("The provider's statement was not valid at that time.", _OWN_RECORDS),
     "incomplete": Meaning("Part of the conversation's log is missing, so it can't be judged yet.", "Any cheating."),
     "untrusted-key": Meaning("Somebody signed it, but nobody whom you trust.", "Anything about your provider."),
+    "runtime-impossible": Meaning(
+        "The provider states settings under which nobody can have run the model.",
+        "It does not show how the answer was made in truth.",
+    ),
     "model-differs": Meaning("Your model file is another one, so it can't tell.", "Any cheating."),
     "fingerprint-differs": Meaning("Your machine rounds numbers otherwise than the provider's.", "Any cheating."),
     "not-invariant": Meaning("Under these settings even honest numbers can't be repeated.", "Any cheating."),
