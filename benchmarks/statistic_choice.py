@@ -20,7 +20,8 @@ import numpy as np
 from benchmarks.measure import Figure, main
 from fixtures import models
 from fixtures.quantise import variant
-from verifiable.sampling.logits import MAX_K, Entries
+from verifiable import limits
+from verifiable.sampling.logits import Entries
 from verifier.commands.calibrate import read_settings
 from verifier.model.worker import Worker
 from verifier.tolerant.calibrate import Class, Scored, claims_of, converse, replays
@@ -123,10 +124,10 @@ def measure(conversations: int, tokens: int) -> list[Figure]:
     with Worker(path) as worker:
         answered = converse(worker, runtime, conversations, tokens, b"statistic")
         own = replays(worker, runtime, answered)
-        honest = claims_of(worker, Class("kv-f16", "", f16), answered, MAX_K)
-        cheats = {"KV q8_0": claims_of(worker, Class("kv-q8_0", "", q8), answered, MAX_K)}
+        honest = claims_of(worker, Class("kv-f16", "", f16), answered, limits.ENTRIES)
+        cheats = {"KV q8_0": claims_of(worker, Class("kv-q8_0", "", q8), answered, limits.ENTRIES)}
         for name in ("Q8_0", "Q6_K"):
-            cheats[name] = claims_of(worker, Class(name, "", runtime, model=variant(name)), answered, MAX_K)
+            cheats[name] = claims_of(worker, Class(name, "", runtime, model=variant(name)), answered, limits.ENTRIES)
     return figures(honest, cheats, own)
 
 

@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from verifiable import files
+from verifiable import files, limits
 from verifiable.errors import EngineError, PolicyError, VerificationError
-from verifiable.llama.gguf.parts import MAX_PARTS
 from verifiable.llama.probe.cache import default_folder
 
 Progress = Callable[[int, int], None]
@@ -66,11 +65,11 @@ def part_names(file: str) -> list[str]:
     if match is None:
         return [file]
     stem, number, count = match[1], int(match[2]), int(match[3])
-    names = [f"{stem}-{at + 1:05}-of-{count:05}.gguf" for at in range(min(count, MAX_PARTS + 1))]
-    if number != 1 or not 1 <= count <= MAX_PARTS:
+    names = [f"{stem}-{at + 1:05}-of-{count:05}.gguf" for at in range(min(count, limits.FILES + 1))]
+    if number != 1 or not 1 <= count <= limits.FILES:
         raise PolicyError(
             "that is not the first part of a model",
-            expected=names[0] if 1 <= count <= MAX_PARTS else f"1 to {MAX_PARTS} parts",
+            expected=names[0] if 1 <= count <= limits.FILES else f"1 to {limits.FILES} parts",
             found=file,
         )
     return names

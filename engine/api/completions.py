@@ -21,12 +21,11 @@ from engine.generation import Delta, Done, Failed, Generation, TokenInfo
 from engine.web import errors
 from engine.web.access import Access, Caller, parse_capability
 from engine.web.request_log import AnswerLine
+from verifiable import limits
 from verifiable.errors import PolicyError
 from verifiable.request.request import CHAT, COMPLETION, parse_body
 from verifiable.wire.bodies import join_parts
 
-MAX_BODY = 16 << 20
-"""Bytes of a request body."""
 _POLL = 0.1
 """Seconds between looks whether the client of a plain (not streaming) request is still there."""
 
@@ -188,7 +187,7 @@ def _event(value: dict[str, Any]) -> bytes:
 
 
 async def _body(http: Request) -> bytes:
-    data = await join_parts(http.stream(), MAX_BODY)
+    data = await join_parts(http.stream(), limits.REQUEST_BYTES)
     if data is None:
-        raise PolicyError("the request body is too long", expected=f"at most {MAX_BODY} bytes")
+        raise PolicyError("the request body is too long", expected=f"at most {limits.REQUEST_BYTES} bytes")
     return data

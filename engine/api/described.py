@@ -1,10 +1,10 @@
-"""What the OpenAPI document says of the routes that generate; the ranges are those of `verifiable.request`."""
+"""What the OpenAPI document says of the routes that generate; the ranges are those of `verifiable.limits`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from verifiable.request import fields
+from verifiable import limits
 
 _ERROR = {
     "type": "object",
@@ -50,11 +50,11 @@ def _number(kind: str, low: float, high: float) -> dict[str, Any]:
     return {"type": [kind, "null"], "minimum": low, "maximum": high}
 
 
-_NUMBERS = {name: _number("number", *ends) for name, ends in fields.NUMBERS.items()}
-_INTEGERS = {name: _number("integer", *ends) for name, ends in fields.INTEGERS.items()}
+_NUMBERS = {name: _number("number", *ends) for name, ends in limits.NUMBERS.items()}
+_INTEGERS = {name: _number("integer", *ends) for name, ends in limits.INTEGERS.items()}
 _OF_CHAT_ALONE = {name: _INTEGERS.pop(name) for name in ("max_completion_tokens", "top_logprobs")}
 _LOGPROBS = _INTEGERS.pop("logprobs")
-_NUMBERS["temperature"]["description"] = f"0, or at least {fields.LEAST_TEMPERATURE:g}."
+_NUMBERS["temperature"]["description"] = f"0, or at least {limits.TEMPERATURE[0]:g}."
 
 
 def _body(required: str, properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from engine.web import content
 from engine.web.errors import NotFoundError
 from engine.web.limits import TOO_MANY, limit_public
 from engine.web.provider import Provider, Served
+from verifiable import limits
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.session import records
 from verifiable.tlog.cose_receipt import Proof, mint_proof
@@ -26,7 +27,6 @@ TILE_TYPE = "application/octet-stream"
 JSON_TYPE = "application/json"
 PROOF_TYPE = "text/x.tlog.proof"
 COSE_TYPE = "application/cose"
-_MAX = 2**63 - 1
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is no such thing (yet)."}}
 _FORMS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -41,9 +41,9 @@ _FORMS: dict[int | str, dict[str, Any]] = {
     404: {"description": "No such entry is published."},
     406: {"description": "None of the forms is acceptable."},
 }
-_Index = Annotated[int | None, Query(ge=0, le=_MAX, description="Index of the entry in the log.")]
+_Index = Annotated[int | None, Query(ge=0, le=limits.U63, description="Index of the entry in the log.")]
 _Size = Annotated[
-    int | None, Query(ge=0, le=_MAX, description="Size of a published checkpoint; the newest if left out.")
+    int | None, Query(ge=0, le=limits.U63, description="Size of a published checkpoint; the newest if left out.")
 ]
 
 
@@ -102,7 +102,7 @@ async def proof(
     http: Request,
     index: _Index = None,
     session: Annotated[str | None, Query(max_length=32, description="With `head`: whose head it is.")] = None,
-    head: Annotated[int | None, Query(ge=1, le=_MAX, description="Size of the session's signed head.")] = None,
+    head: Annotated[int | None, Query(ge=1, le=limits.U63, description="Size of the session's signed head.")] = None,
     size: _Size = None,
 ) -> Response:
     """That an entry is in the log: as JSON, as a `.tlog-proof` file, or as a COSE receipt (RFC 9942)."""
@@ -157,7 +157,9 @@ def entry(provider: Served, log: _Log, index: int) -> dict[str, Any]:
 
 @routes.get("/v1/log/consistency", responses={**_NOT_FOUND, 400: _FORMS[400]})
 def consistency(
-    log: _Log, old: Annotated[int, Query(ge=0, le=_MAX, description="A size that you have seen.")], new: _Size = None
+    log: _Log,
+    old: Annotated[int, Query(ge=0, le=limits.U63, description="A size that you have seen.")],
+    new: _Size = None,
 ) -> dict[str, Any]:
     """That the log of size `new` extends the log of size `old`."""
     size, root, note = log.signed(new)

@@ -17,6 +17,7 @@ from engine.web import content, errors
 from engine.web.access import parse_bearer, parse_capability
 from engine.web.limits import TOO_MANY, limit_private, limit_public
 from engine.web.provider import Provider, Served
+from verifiable import limits
 from verifiable.errors import PolicyError
 from verifiable.manifest import manifest as manifests
 from verifiable.session import head as heads
@@ -25,13 +26,10 @@ from verifiable.wire.text import write_base64url
 
 RECEIPT_TYPE = "application/vnd.verifiable.receipt+cbor"
 EVIDENCE_TYPE = "application/vnd.verifiable.evidence+cbor"
-MAX_LISTED = 1000
-MAX_POSITIONS = 4096
-_MAX = 2**63 - 1
 
 _ID = Annotated[str, Path(description="The session's id, 32 hexadecimal digits.", examples=["7c40" * 8])]
 _Size = Annotated[
-    int | None, Query(ge=1, le=_MAX, description="Size of one of its signed heads; the newest if left out.")
+    int | None, Query(ge=1, le=limits.U63, description="Size of one of its signed heads; the newest if left out.")
 ]
 _Capability = Annotated[
     str | None, Header(alias="X-Verifiable-Capability", description="Hexadecimal, from the session's receipt.")
@@ -93,8 +91,8 @@ def manifest(http: Request, provider: Served) -> Response:
 @public.get("/sessions", responses=_MALFORMED)
 def sessions(
     provider: Served,
-    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 100,
-    before: Annotated[int | None, Query(ge=1, le=_MAX, description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=limits.LISTED)] = 100,
+    before: Annotated[int | None, Query(ge=1, le=limits.U63, description="`next` of the page before.")] = None,
 ) -> dict[str, Any]:
     """The newest sessions with their signed heads. Holds no content; needs no key."""
     rows = provider.store.sessions(limit, before)
@@ -148,7 +146,7 @@ def proofs(
     caller: _Caller,
     session: _ID,
     positions: Annotated[str, Query(description="Token positions with commas between.", examples=["46,47"])],
-    turn: Annotated[int | None, Query(ge=0, le=2**31)] = None,
+    turn: Annotated[int | None, Query(ge=0, le=limits.U32)] = None,
     size: _Size = None,
 ) -> Response:
     """The records of some positions, each with its path to the signed root."""
@@ -163,8 +161,8 @@ def proofs(
 def consistency(
     caller: _Caller,
     session: _ID,
-    old: Annotated[int, Query(ge=1, le=_MAX, description="Size of the earlier signed head.")],
-    new: Annotated[int, Query(ge=1, le=_MAX, description="Size of the later one.")],
+    old: Annotated[int, Query(ge=1, le=limits.U63, description="Size of the earlier signed head.")],
+    new: Annotated[int, Query(ge=1, le=limits.U63, description="Size of the later one.")],
 ) -> dict[str, Any]:
     """Two signed heads of the session, and the proof that the later one only adds to the earlier one."""
     earlier, later, path = caller.provider.evidence.consistency(caller.read(session), old, new)
@@ -188,10 +186,10 @@ def _listed(provider: Provider, row: SessionRow) -> dict[str, Any] | None:
 
 def _numbers(text: str, name: str) -> list[int]:
     parts = text.split(",")
-    if len(parts) > MAX_POSITIONS or not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
+    if len(parts) > limits.ASKED or not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
         raise PolicyError(
             f"parameter {name}",
-            expected=f"at most {MAX_POSITIONS} whole numbers with commas between",
+            expected=f"at most {limits.ASKED} whole numbers with commas between",
             found=text[:80],
             parameter=name,
         )

@@ -12,9 +12,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from verifiable import files
+from verifiable import files, limits
 from verifiable.errors import StoreError
-from verifiable.tlog.note import MAX_SIZE
 
 
 class CheckpointFile:
@@ -27,7 +26,9 @@ class CheckpointFile:
         """What the file holds, or None where there is none. Raises StoreError where it can't be read."""
         try:
             with self.path.open("rb") as file:
-                return file.read(MAX_SIZE + 1)  # one too many: whoever opens the note then says that it is damaged
+                return file.read(
+                    limits.NOTE_BYTES + 1
+                )  # one too many: whoever opens the note then says that it is damaged
         except FileNotFoundError:
             return None
         except OSError as error:

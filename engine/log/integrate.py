@@ -7,8 +7,8 @@ from collections.abc import Callable
 from engine.log.frontier import Frontier, grown
 from engine.log.tree import LogTree, read_hashes
 from engine.store import FSCK, DamagedLogError, HeadRow, LogStore, LogTransaction
+from verifiable import limits
 from verifiable.tlog.merkle import leaf_hash
-from verifiable.tlog.tiles import MAX_ENTRY
 
 MAX_BATCH = 2048
 """Heads in one transaction: at some 20 µs each, answers' own commits wait no more than a moment for it."""
@@ -29,8 +29,10 @@ def integrate(store: LogStore, check: CheckHead, limit: int = MAX_BATCH) -> int:
         size = transaction.size()
         for head in heads:
             check(head, transaction.manifest)
-            if len(head.signed) > MAX_ENTRY:
-                raise DamagedLogError("a head is too long for a log entry", expected=MAX_ENTRY, found=len(head.signed))
+            if len(head.signed) > limits.ENTRY_BYTES:
+                raise DamagedLogError(
+                    "a head is too long for a log entry", expected=limits.ENTRY_BYTES, found=len(head.signed)
+                )
         frontier = Frontier.read(size, LogTree(transaction).node)
         added = grown(frontier, (leaf_hash(head.signed) for head in heads))
         for (level, index), hashes in added.items():

@@ -12,8 +12,11 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
+import json
 import sys
 from pathlib import Path
+
+from verifiable import limits
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "verify.html"
@@ -48,9 +51,18 @@ def _source(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
+def _limits() -> str:
+    """The names of `verifiable.limits` and their values, for scripts; what a float would not hold is a BigInt."""
+    table = {name: value for name, value in vars(limits).items() if name.isupper()}
+    big = {name for name, value in table.items() if isinstance(value, int) and value > limits.JSON_NUMBER}
+    lines = [f"  {name}: {json.dumps(value)}{'n' if name in big else ''}," for name, value in table.items()]
+    return "\n".join(["// ---- limits, from verifiable/limits.py ----", "const LIMITS = {", *lines, "};", ""])
+
+
 def build() -> str:
     """The page."""
-    parts = [f"// ---- {name}.js ----\n{_read(f'{name}.js')}" for name in SCRIPTS]
+    parts = [_limits()]
+    parts += [f"// ---- {name}.js ----\n{_read(f'{name}.js')}" for name in SCRIPTS]
     script = '\n"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
     style = _read("page.css")
     if "</script" in script or "</style" in style:

@@ -18,11 +18,7 @@ class Tagged {
   }
 }
 
-const MAX_SIZE = 2 ** 24;
-const MAX_DEPTH = 16;
-const MAX_ITEMS = 2 ** 20;
-
-function decodeCbor(data, { tags = [], size = MAX_SIZE, items = MAX_ITEMS } = {}) {
+function decodeCbor(data, { tags = [], size = LIMITS.CBOR_BYTES, items = LIMITS.CBOR_ITEMS } = {}) {
   if (data.length > size) throw malformed("CBOR: too long", `at most ${size} bytes`, `${data.length} bytes`);
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
   let at = 0;
@@ -107,7 +103,7 @@ function decodeCbor(data, { tags = [], size = MAX_SIZE, items = MAX_ITEMS } = {}
     return new Tagged(Number(value), item(depth - 1));
   }
 
-  const value = item(MAX_DEPTH);
+  const value = item(LIMITS.CBOR_DEPTH);
   if (at !== data.length) throw fail("more bytes after the item");
   return value;
 }
@@ -179,7 +175,7 @@ function fieldsOf(value, count, what) {
 }
 
 /** An integer from 0 to `maximum`; a number where that fits one exactly, else a BigInt. */
-function uintOf(value, what, maximum = 2n ** 63n - 1n) {
+function uintOf(value, what, maximum = LIMITS.U63) {
   if (typeof value !== "bigint" || value < 0n || value > BigInt(maximum))
     throw malformed(what, `an integer from 0 to ${maximum}`);
   return typeof maximum === "bigint" ? value : Number(value);

@@ -3,8 +3,8 @@
 const SPACE = /[\u0000-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]/;
 
 function checkName(name) {
-  if (!name || name.includes("+") || SPACE.test(name) || !isText(name) || utf8(name).length > 256) {
-    throw malformed("key name", "1 to 256 bytes of text without '+', spaces or control characters");
+  if (!name || name.includes("+") || SPACE.test(name) || !isText(name) || utf8(name).length > LIMITS.KEY_NAME_BYTES) {
+    throw malformed("key name", `1 to ${LIMITS.KEY_NAME_BYTES} bytes of text without '+', spaces or control characters`);
   }
   return name;
 }
@@ -60,7 +60,7 @@ function parseEnvelope(data) {
   if (!(unprotected instanceof CborMap) || unprotected.pairs.length) {
     throw malformed("COSE_Sign1 unprotected header", "an empty map");
   }
-  const typ = textOf(header.get(16), "COSE_Sign1 type", 128);
+  const typ = textOf(header.get(16), "COSE_Sign1 type", LIMITS.TYPE_BYTES);
   const kid = bytesOf(header.get(4), "COSE_Sign1 kid", 32);
   const parts = [cborText("Signature1"), cborBytes(raw), cborBytes(new Uint8Array()), cborBytes(payload)];
   return { algorithm: header.get(1), kid, typ, payload, signature, message: cborArray(parts) };
@@ -93,17 +93,17 @@ function checkLines(text, what, maximum) {
 }
 
 function decimalOf(text, what) {
-  if (!/^(?:0|[1-9][0-9]{0,18})$/.test(text) || BigInt(text) >= 2n ** 63n)
+  if (!/^(?:0|[1-9][0-9]{0,18})$/.test(text) || BigInt(text) > LIMITS.U63)
     throw malformed(what, "a decimal below 2^63");
   return BigInt(text);
 }
 
 function parseNote(text) {
-  checkLines(text, "note", 1_000_000);
+  checkLines(text, "note", LIMITS.NOTE_BYTES);
   const border = text.lastIndexOf("\n\n");
   const lines = border < 0 ? [] : text.slice(border + 2).split("\n");
-  if (lines.length < 2 || lines.pop() !== "" || lines.length > 100)
-    throw malformed("note", "text, a blank line, 1 to 100 signatures");
+  if (lines.length < 2 || lines.pop() !== "" || lines.length > LIMITS.NOTE_SIGNATURES)
+    throw malformed("note", `text, a blank line, 1 to ${LIMITS.NOTE_SIGNATURES} signatures`);
   const signatures = lines.map((line) => {
     const [, name, encoded] = line.match(/^\u2014 ([^ ]*) (.*)$/u) ?? [];
     if (name === undefined) throw malformed("note: signature line", "— name base64");
@@ -130,7 +130,7 @@ function openCheckpoint(text, log) {
 
 /** Check a c2sp.org/tlog-proof@v1 file: `entry` is in the log with this key. */
 function checkTlogProof(text, entry, log) {
-  checkLines(text, "log proof", 2_000_000);
+  checkLines(text, "log proof", 2 * LIMITS.NOTE_BYTES);
   const border = text.indexOf("\n\n");
   const lines = text.slice(0, Math.max(border, 0)).split("\n");
   if (lines.shift() !== "c2sp.org/tlog-proof@v1") throw malformed("log proof", "c2sp.org/tlog-proof@v1");

@@ -3,7 +3,7 @@
 const MERGE_DELAY = 86_400_000n; // milliseconds
 
 function parseFraud(data) {
-  const [number, kind, manifests, signed, leaves, proof, entries] = unseal(data, 7, "fraud file", 2 ** 26);
+  const [number, kind, manifests, signed, leaves, proof, entries] = unseal(data, 7, "fraud file", LIMITS.FRAUD_BYTES);
   version(number, "fraud version");
   const what = positive(uintOf(kind, "fraud kind", 4), "fraud kind");
   const listOf = (value, name, most, longest) => {
@@ -12,10 +12,10 @@ function parseFraud(data) {
   };
   const file = {
     kind: ["", "two heads", "two checkpoints", "token", "missing"][what],
-    manifests: listOf(manifests, "fraud manifests", 2, 2 ** 20),
-    signed: listOf(signed, "signed statements", 2, 2 ** 20),
+    manifests: listOf(manifests, "fraud manifests", 2, LIMITS.SIGNED_BYTES),
+    signed: listOf(signed, "signed statements", 2, LIMITS.SIGNED_BYTES),
     opening: parseOpening(leaves, proof),
-    entries: listOf(entries, "log entries", 2 ** 17, 2 ** 16),
+    entries: listOf(entries, "log entries", LIMITS.FRAUD_ENTRIES, LIMITS.ENTRY_BYTES),
   };
   if (file.signed.length !== (file.kind === "token" ? 1 : 2)) throw malformed("signed statements");
   if (file.manifests.length !== 1 && !(file.kind === "two heads" && file.manifests.length === 2)) {

@@ -4,19 +4,19 @@ const SCALINGS = ["none", "linear", "yarn", "longrope"];
 
 /** RoPE settings by their keys: the name, and how each is read. */
 const ROPE = {
-  2: ["freq_base", (value, what) => floatOf(value, what, 1, 1e12)],
-  3: ["freq_scale", (value, what) => floatOf(value, what, 1e-4, 1e4)],
+  2: ["freq_base", (value, what) => floatOf(value, what, ...LIMITS.ROPE.freq_base)],
+  3: ["freq_scale", (value, what) => floatOf(value, what, ...LIMITS.ROPE.freq_scale)],
   4: [
     "scaling",
     (value, what) => {
-      if (!SCALINGS.includes(textOf(value, what, 16))) throw malformed(what, SCALINGS.join(", "), value);
+      if (!SCALINGS.includes(textOf(value, what, LIMITS.SCALING_BYTES))) throw malformed(what, SCALINGS.join(", "), value);
       return value;
     },
   ],
-  5: ["yarn_ext_factor", (value, what) => floatOf(value, what, 0, 100)],
-  6: ["yarn_attn_factor", (value, what) => floatOf(value, what, 0, 100)],
-  7: ["yarn_beta_fast", (value, what) => floatOf(value, what, 0, 1e4)],
-  8: ["yarn_beta_slow", (value, what) => floatOf(value, what, 0, 1e4)],
+  5: ["yarn_ext_factor", (value, what) => floatOf(value, what, ...LIMITS.ROPE.yarn_ext_factor)],
+  6: ["yarn_attn_factor", (value, what) => floatOf(value, what, ...LIMITS.ROPE.yarn_attn_factor)],
+  7: ["yarn_beta_fast", (value, what) => floatOf(value, what, ...LIMITS.ROPE.yarn_beta_fast)],
+  8: ["yarn_beta_slow", (value, what) => floatOf(value, what, ...LIMITS.ROPE.yarn_beta_slow)],
   9: ["yarn_orig_ctx", (value, what) => positive(uintOf(value, what, U31), what)],
 };
 
@@ -38,7 +38,7 @@ function withMore(value, count, last, what) {
 
 function fileOf([name, digest, size]) {
   return {
-    name: textOf(name, "model file name", 1024),
+    name: textOf(name, "model file name", LIMITS.FILE_NAME_BYTES),
     sha256: bytesOf(digest, "model file hash", 32),
     size: uintOf(size, "model file size"),
   };
@@ -47,17 +47,19 @@ function fileOf([name, digest, size]) {
 function adaptersOf(value) {
   const found = arrayOf(value, null, "adapters").map((entry) => {
     const [scale, ...file] = arrayOf(entry, 4, "an adapter").toReversed();
-    const factor = floatOf(scale, "adapter scale", -1e4, 1e4);
-    if (Math.abs(factor) < 1e-4) throw malformed("adapter scale", "a magnitude from 0.0001 to 10000", factor);
+    const [least, most] = LIMITS.SCALE;
+    const factor = floatOf(scale, "adapter scale", -most, most);
+    if (Math.abs(factor) < least) throw malformed("adapter scale", `a magnitude from ${least} to ${most}`, factor);
     return { ...fileOf(file.toReversed()), scale: factor };
   });
-  if (found.length < 1 || found.length > 16) throw malformed("adapters", "1 to 16", found.length);
+  if (found.length < 1 || found.length > LIMITS.ADAPTERS)
+    throw malformed("adapters", `1 to ${LIMITS.ADAPTERS}`, found.length);
   return found;
 }
 
 /** Ids that the model's own list bars from every answer. */
 function suppressedOf(value, vocabulary) {
-  const data = bytesOf(value, "suppressed ids", null, 4 * 2 ** 16);
+  const data = bytesOf(value, "suppressed ids", null, 4 * LIMITS.SUPPRESSED);
   const view = new DataView(data.buffer, data.byteOffset);
   const ids = Array.from({ length: Math.floor(data.length / 4) }, (_, i) => view.getUint32(4 * i, true));
   const ascending = ids.every((id, i) => i === 0 || id > ids[i - 1]);
@@ -71,7 +73,7 @@ function parseModel(value) {
   const [files, architecture, fileType, parameters, vocabulary, tokenizer, template] = items;
   const model = {
     files: arrayOf(files, null, "model files").map((file) => fileOf(arrayOf(file, 3, "model file"))),
-    architecture: textOf(architecture, "architecture", 128),
+    architecture: textOf(architecture, "architecture", LIMITS.ARCHITECTURE_BYTES),
     fileType: uintOf(fileType, "file type", U31),
     parameters: uintOf(parameters, "parameters"),
     vocabulary: uintOf(vocabulary, "vocabulary", U31),
@@ -79,7 +81,8 @@ function parseModel(value) {
     template: bytesOf(template, "template digest", 32),
     adapters: more.has(1) ? adaptersOf(more.get(1)) : [],
   };
-  if (model.files.length < 1 || model.files.length > 1024) throw malformed("model files", "1 to 1024");
+  if (model.files.length < 1 || model.files.length > LIMITS.FILES)
+    throw malformed("model files", `1 to ${LIMITS.FILES}`);
   return { ...model, suppressed: more.has(2) ? suppressedOf(more.get(2), model.vocabulary) : [] };
 }
 
@@ -87,19 +90,19 @@ function parseRuntime(value) {
   const [items, more] = withMore(value, 16, 10, "manifest runtime");
   const [build, bindings, system, context, batch, microBatch, typeK, typeV] = items;
   const [flash, unified, repack, tiled, window, layers, fingerprint, invariant] = items.slice(8);
-  const device = more.has(1) ? textOf(more.get(1), "device", 256) : null;
+  const device = more.has(1) ? textOf(more.get(1), "device", LIMITS.DEVICE_BYTES) : null;
   if (device === "") throw malformed("device", "no key where there is no name");
   if (more.has(10) && more.get(10) !== true) throw malformed("rows in pairs", "true, or no key");
   const rope = {};
   for (const [key, [name, read]] of Object.entries(ROPE))
     if (more.has(Number(key))) rope[name] = read(more.get(Number(key)), `rope ${name}`);
   return {
-    build: textOf(build, "build", 1024),
-    bindings: textOf(bindings, "bindings", 1024),
-    system: textOf(system, "system", 4096),
+    build: textOf(build, "build", LIMITS.BUILD_BYTES),
+    bindings: textOf(bindings, "bindings", LIMITS.BUILD_BYTES),
+    system: textOf(system, "system", LIMITS.SYSTEM_BYTES),
     context: uintOf(context, "n_ctx", U31),
     batch: [uintOf(batch, "n_batch", U31), uintOf(microBatch, "n_ubatch", U31)],
-    cacheTypes: [textOf(typeK, "type_k", 32), textOf(typeV, "type_v", 32)],
+    cacheTypes: [textOf(typeK, "type_k", LIMITS.CACHE_TYPE_BYTES), textOf(typeV, "type_v", LIMITS.CACHE_TYPE_BYTES)],
     switches: [flash, unified, repack, tiled, window].map((value) => booleanOf(value, "a runtime setting")),
     gpuLayers: uintOf(layers, "n_gpu_layers", U31),
     fingerprint: bytesOf(fingerprint, "fingerprint", 32),
@@ -126,19 +129,20 @@ function parseManifest(payload) {
   version(sampler, "sampler version");
   const found = {
     digest: sha256(payload),
-    provider: textOf(f[1], "manifest provider", 256),
+    provider: textOf(f[1], "manifest provider", LIMITS.PROVIDER_BYTES),
     validFrom: uintOf(f[2], "manifest valid-from"),
     validTo: uintOf(f[3], "manifest valid-to"),
     ...parseModel(f[4]),
     ...parseRuntime(f[5]),
-    k: positive(uintOf(k, "k", 128), "k"),
+    k: positive(uintOf(k, "k", LIMITS.ENTRIES), "k"),
     valueKind: uintOf(valueKind, "value kind", 1),
     defaults: parseDefaults(defaults),
-    drafters: arrayOf(f[8], null, "drafters").map((name) => textOf(name, "drafter", 64)),
-    sessionKeys: arrayOf(f[9], null, "session keys").map((key) => PublicKey.parse(textOf(key, "session key", 512))),
-    log: f[10] === null ? null : PublicKey.parse(textOf(f[10], "log key", 512)),
+    drafters: arrayOf(f[8], null, "drafters").map((name) => textOf(name, "drafter", LIMITS.DRAFTER_BYTES)),
+    sessionKeys: arrayOf(f[9], null, "session keys").map((key) => PublicKey.parse(textOf(key, "session key", LIMITS.KEY_BYTES))),
+    log: f[10] === null ? null : PublicKey.parse(textOf(f[10], "log key", LIMITS.KEY_BYTES)),
   };
-  if (found.sessionKeys.length < 1 || found.sessionKeys.length > 64) throw malformed("session keys", "1 to 64");
+  if (found.sessionKeys.length < 1 || found.sessionKeys.length > LIMITS.SESSION_KEYS)
+    throw malformed("session keys", `1 to ${LIMITS.SESSION_KEYS}`);
   if (found.validFrom > found.validTo) throw malformed("manifest validity", "valid-from not after valid-to");
   return found;
 }

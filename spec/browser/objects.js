@@ -2,8 +2,8 @@
 
 const HEAD_TYPE = "application/vnd.verifiable.head+cbor";
 const MANIFEST_TYPE = "application/vnd.verifiable.manifest+cbor";
-const U31 = 2 ** 31 - 1;
-const U32 = 2 ** 32 - 1;
+const { U31, U32 } = LIMITS;
+const RANGES = LIMITS.NUMBERS;
 
 function version(value, what) {
   if (uintOf(value, what) !== 1n) throw malformed(what, "1", value);
@@ -14,10 +14,10 @@ function parseParams(value, what) {
   if (!(value instanceof CborMap)) throw malformed(what, "a map");
   const [temperature, topK, topP, minP, maxTokens] = fieldsOf(new CborMap(value.pairs.slice(0, 5)), 5, what);
   const params = {
-    temperature: floatOf(temperature, `${what}: temperature`, 0, 100),
-    topK: positive(uintOf(topK, `${what}: top_k`, 128), `${what}: top_k`),
-    topP: floatOf(topP, `${what}: top_p`, 0, 1),
-    minP: floatOf(minP, `${what}: min_p`, 0, 1),
+    temperature: floatOf(temperature, `${what}: temperature`, ...RANGES.temperature),
+    topK: positive(uintOf(topK, `${what}: top_k`, LIMITS.ENTRIES), `${what}: top_k`),
+    topP: floatOf(topP, `${what}: top_p`, ...RANGES.top_p),
+    minP: floatOf(minP, `${what}: min_p`, ...RANGES.min_p),
     maxTokens: positive(uintOf(maxTokens, `${what}: max_tokens`, U31), `${what}: max_tokens`),
     ...NO_PROCESSORS,
   };
@@ -43,20 +43,20 @@ const PROCESSORS = {
   6(value) {
     const [penalty, count] = arrayOf(value, 2, "repeat penalty");
     return {
-      repeatPenalty: changing(floatOf(penalty, "repeat_penalty", 0.01, 100), 1),
+      repeatPenalty: changing(floatOf(penalty, "repeat_penalty", ...RANGES.repeat_penalty), 1),
       repeatLastN: positive(uintOf(count, "repeat_last_n", U31), "repeat_last_n"),
     };
   },
-  7: (value) => ({ frequencyPenalty: changing(floatOf(value, "frequency_penalty", -2, 2), 0) }),
-  8: (value) => ({ presencePenalty: changing(floatOf(value, "presence_penalty", -2, 2), 0) }),
+  7: (value) => ({ frequencyPenalty: changing(floatOf(value, "frequency_penalty", ...RANGES.frequency_penalty), 0) }),
+  8: (value) => ({ presencePenalty: changing(floatOf(value, "presence_penalty", ...RANGES.presence_penalty), 0) }),
   9(value) {
     const logitBias = arrayOf(value, null, "logit_bias").map((pair) => {
       const [id, bias] = arrayOf(pair, 2, "a bias");
-      return [uintOf(id, "biased id", U31), changing(floatOf(bias, "bias", -100, 100), 0)];
+      return [uintOf(id, "biased id", U31), changing(floatOf(bias, "bias", ...LIMITS.BIAS), 0)];
     });
     const ascending = logitBias.every(([id], i) => i === 0 || id > logitBias[i - 1][0]);
-    if (!logitBias.length || logitBias.length > 1024 || !ascending)
-      throw malformed("logit_bias", "1 to 1024 ascending ids");
+    if (!logitBias.length || logitBias.length > LIMITS.BIASES || !ascending)
+      throw malformed("logit_bias", `1 to ${LIMITS.BIASES} ascending ids`);
     return { logitBias };
   },
   10: (value) => ({ ignoreEos: changing(booleanOf(value, "ignore_eos"), false) }),
@@ -116,7 +116,7 @@ const LEAVES = {
       promptCount: uintOf(promptCount, "prompt count", U31),
       params: parseParams(params, "sampling parameters"),
       stops: bytesOf(stops, "stop digest", 32),
-      nonce: bytesOf(nonce, "nonce", null, 64),
+      nonce: bytesOf(nonce, "nonce", null, LIMITS.NONCE_BYTES[1]),
       nonceSource: uintOf(source, "nonce source", 2),
       cached: uintOf(cached, "cached count", U31),
     };
@@ -129,7 +129,7 @@ const LEAVES = {
       source: uintOf(source, "source", 4),
       step: uintOf(step, "decode step", U31),
       row: uintOf(row, "decode row", U31),
-      ...parseEntries(bytesOf(ids, "record ids", null, 512), bytesOf(logits, "record logits", null, 512)),
+      ...parseEntries(bytesOf(ids, "record ids"), bytesOf(logits, "record logits")),
     };
   },
   end([turn, finish, promptCount, completionCount, text, tokens, drafted, accepted]) {
@@ -151,9 +151,9 @@ const LEAVES = {
 
 /** Ids and logits of a record: descending logits, equal ones by ascending id, no id twice. */
 function parseEntries(idBytes, logitBytes) {
-  if (idBytes.length !== logitBytes.length || idBytes.length % 4 || idBytes.length < 4 || idBytes.length > 512) {
-    throw malformed("record entries", "as many ids as logits, 1 to 128, 4 bytes each");
-  }
+  const count = idBytes.length / 4;
+  if (idBytes.length !== logitBytes.length || !Number.isInteger(count) || count < 1 || count > LIMITS.ENTRIES)
+    throw malformed("record entries", `as many ids as logits, 1 to ${LIMITS.ENTRIES}, 4 bytes each`);
   const idView = new DataView(idBytes.buffer, idBytes.byteOffset);
   const logitView = new DataView(logitBytes.buffer, logitBytes.byteOffset);
   const indices = Array.from({ length: idBytes.length / 4 }, (_, i) => 4 * i);
@@ -170,7 +170,7 @@ function parseEntries(idBytes, logitBytes) {
 
 function parsePacked(value) {
   const items = arrayOf(value, 4, "packed tokens");
-  const count = uintOf(items[0], "packed token count", 2 ** 22);
+  const count = uintOf(items[0], "packed token count", LIMITS.PACKED_TOKENS);
   const width = positive(uintOf(items[1], "packed token width", 4), "packed token width");
   const idBytes = bytesOf(items[2], "packed token ids", count * width);
   const marks = bytesOf(items[3], "packed token marks", Math.ceil(count / 2));
@@ -200,7 +200,8 @@ function tokensDigest(ids, sources, fresh) {
 
 /** The values of a file whose last one is the SHA-256 of all bytes before it. */
 function unseal(data, count, what, size) {
-  const items = Math.max(2 ** 12, Math.min(Math.floor(data.length / 4), 2 ** 22));
+  const [fewest, most] = LIMITS.SEALED_ITEMS;
+  const items = Math.max(fewest, Math.min(Math.floor(data.length / 4), most));
   const fields = fieldsOf(decodeCbor(data, { size, items }), count + 1, what);
   const checksum = bytesOf(fields.pop(), `${what} checksum`, 32);
   if (!same(sha256(data.subarray(0, -32)), checksum))
@@ -210,20 +211,21 @@ function unseal(data, count, what, size) {
 
 function parseOpening(leaves, proof) {
   let last = -1n;
-  if (arrayOf(leaves, null, "opened leaves").length > 2 ** 20) throw malformed("opened leaves", "at most 2^20");
+  if (arrayOf(leaves, null, "opened leaves").length > LIMITS.OPENED_LEAVES)
+    throw malformed("opened leaves", `at most ${LIMITS.OPENED_LEAVES}`);
   return {
     leaves: leaves.map((entry) => {
       const [index, data] = arrayOf(entry, 2, "opened leaf");
       if (uintOf(index, "leaf index") <= last) throw malformed("opened leaves", "ascending indices");
       last = index;
-      return { index, data: bytesOf(data, "opened leaf", null, 4096) };
+      return { index, data: bytesOf(data, "opened leaf", null, LIMITS.LEAF_BYTES) };
     }),
     proof: arrayOf(proof, null, "opening proof").map((hash) => bytesOf(hash, "proof hash", 32)),
   };
 }
 
 function parseReceipt(data) {
-  const [number, head, manifest, leaves, proof, turn, capability, log] = unseal(data, 8, "receipt", 2 ** 20);
+  const [number, head, manifest, leaves, proof, turn, capability, log] = unseal(data, 8, "receipt", LIMITS.RECEIPT_BYTES);
   version(number, "receipt version");
   bytesOf(capability, "receipt capability", 32); // whoever has it can read the conversation: not kept, never shown
   return {
@@ -236,13 +238,13 @@ function parseReceipt(data) {
 }
 
 function parseEvidence(data) {
-  const [number, kind, head, manifest, leaves, proof, turns] = unseal(data, 7, "evidence", 2 ** 28);
+  const [number, kind, head, manifest, leaves, proof, turns] = unseal(data, 7, "evidence", LIMITS.EVIDENCE_BYTES);
   version(number, "evidence version");
   const opened = arrayOf(turns, null, "evidence turns").map((entry) => {
     const [turn, request, secret, tokens] = arrayOf(entry, 4, "opened turn");
     return {
       turn: uintOf(turn, "turn number", U32),
-      request: bytesOf(request, "turn request", null, 2 ** 26),
+      request: bytesOf(request, "turn request", null, LIMITS.OPENED_REQUEST_BYTES),
       secret: bytesOf(secret, "turn secret", 32),
       tokens: tokens === null ? null : parsePacked(tokens),
     };
@@ -251,8 +253,8 @@ function parseEvidence(data) {
     throw malformed("evidence turns", "ascending numbers");
   return {
     kind: ["tokens", "records", "full"][uintOf(kind, "evidence kind", 2)],
-    head: bytesOf(head, "evidence head", null, 2 ** 20),
-    manifest: bytesOf(manifest, "evidence manifest", null, 2 ** 20),
+    head: bytesOf(head, "evidence head", null, LIMITS.SIGNED_BYTES),
+    manifest: bytesOf(manifest, "evidence manifest", null, LIMITS.SIGNED_BYTES),
     opening: parseOpening(leaves, proof),
     turns: opened,
   };

@@ -5,7 +5,7 @@ const KIND_NAMES = { receipt: "Receipt", evidence: "Evidence", fraud: "Fraud fil
 
 /** Bytes of a file, or of the base64url text in which an API hands it out. */
 function unwrap(bytes) {
-  if (bytes.length > 2 ** 28) return bytes;
+  if (bytes.length > 2 * LIMITS.EVIDENCE_BYTES) return bytes;
   const start = new TextDecoder("latin1").decode(bytes.subarray(0, 64));
   if (!/^[A-Za-z0-9_-]+[=\s]*$/.test(start)) return bytes;
   const text = new TextDecoder("latin1").decode(bytes).trim().replace(/=+$/, "");

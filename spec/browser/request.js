@@ -28,10 +28,10 @@ const refused = (what) => new Failure("policy", what);
 
 /** RFC 8785: no spaces, names in order of their UTF-16, numbers and strings as JavaScript writes them. */
 function canonicalJson(value, depth = 0) {
-  if (typeof value === "number" && !(Math.abs(value) <= Number.MAX_SAFE_INTEGER))
+  if (typeof value === "number" && !(Math.abs(value) <= LIMITS.JSON_NUMBER))
     throw refused("a number past 2^53 - 1");
   if (typeof value === "string" && !isText(value)) throw refused("a lone surrogate");
-  if (typeof value === "object" && depth > 64) throw refused("nested too deeply"); // the body is at depth 1
+  if (typeof value === "object" && depth > LIMITS.JSON_DEPTH) throw refused("nested too deeply"); // the body is at depth 1
   if (Array.isArray(value)) return `[${value.map((item) => canonicalJson(item, depth + 1)).join(",")}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
   const names = Object.keys(value).sort();
@@ -75,9 +75,11 @@ function readBody(path, body) {
     if (!HARMLESS[name].includes(canonicalJson(value))) throw refused(`${name} with a value that cannot be replayed`);
   }
   const field = (holder, name) => (Object.hasOwn(holder, name) ? holder[name] : null);
-  const number = (name, low, high, whole) => {
+  const number = (name) => {
     const value = field(body, name);
     if (value === null) return null;
+    const whole = Object.hasOwn(LIMITS.INTEGERS, name);
+    const [low, high] = (whole ? LIMITS.INTEGERS : LIMITS.NUMBERS)[name];
     if (typeof value !== "number" || !(value >= low && value <= high) || (whole && !Number.isInteger(value)))
       throw refused(name);
     return value;
@@ -95,14 +97,17 @@ function readBody(path, body) {
   const extra = object("verifiable", ["nonce", "session", "commitments"]);
   flag(object("stream_options", ["include_usage", "include_obfuscation"]), "include_usage");
   flag(body, "stream");
-  const temperature = number("temperature", 0, 100);
-  if (temperature !== null && temperature > 0 && temperature < 0.01) throw refused("temperature between 0 and 0.01");
-  let maxTokens = number("max_tokens", 1, U31, true);
-  if (path === CHAT) maxTokens = number("max_completion_tokens", 1, U31, true) ?? maxTokens;
+  const temperature = number("temperature");
+  if (temperature !== null && temperature > 0 && temperature < LIMITS.TEMPERATURE[0])
+    throw refused("temperature");
+  let maxTokens = number("max_tokens");
+  if (path === CHAT) maxTokens = number("max_completion_tokens") ?? maxTokens;
   const model = field(body, "model");
-  if (model !== null && (typeof model !== "string" || characters(model) > 256)) throw refused("model");
+  if (model !== null && (typeof model !== "string" || characters(model) > LIMITS.NAME_CHARACTERS)) throw refused("model");
   const [nonce, session] = [field(extra, "nonce"), field(extra, "session")];
-  if (nonce !== null && !(typeof nonce === "string" && /^(?:[0-9a-f]{2}){8,64}$/.test(nonce))) throw refused("nonce");
+  const digits = typeof nonce === "string" && /^(?:[0-9a-f]{2})*$/.test(nonce);
+  const [least, most] = LIMITS.NONCE_BYTES;
+  if (nonce !== null && !(digits && nonce.length >= 2 * least && nonce.length <= 2 * most)) throw refused("nonce");
   if (session !== null && session !== "new" && !(typeof session === "string" && /^[0-9a-f]{32}$/.test(session)))
     throw refused("session");
   if (![null, "receipt", "none", "stream"].includes(field(extra, "commitments"))) throw refused("commitments");
@@ -110,7 +115,7 @@ function readBody(path, body) {
   const messages = path === CHAT ? readMessages(field(body, "messages")) : null;
   const tools = path === CHAT ? readTools(field(body, "tools")) : [];
   const forced = path === CHAT ? readToolChoice(field(body, "tool_choice"), tools) : [];
-  const seed = number("seed", -Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER, true);
+  const seed = number("seed");
   return {
     path,
     canonical,
@@ -118,15 +123,15 @@ function readBody(path, body) {
     tools: field(body, "tool_choice") === "none" ? [] : tools,
     prompt: path === COMPLETION ? readPrompt(field(body, "prompt")) : null,
     temperature,
-    topK: number("top_k", -1, U31, true),
-    topP: number("top_p", 0, 1),
-    minP: number("min_p", 0, 1),
+    topK: number("top_k"),
+    topP: number("top_p"),
+    minP: number("min_p"),
     maxTokens,
     seed,
-    repeatPenalty: number("repeat_penalty", 0.01, 100),
-    repeatLastN: number("repeat_last_n", -1, U31, true),
-    frequencyPenalty: number("frequency_penalty", -2, 2) || 0,
-    presencePenalty: number("presence_penalty", -2, 2) || 0,
+    repeatPenalty: number("repeat_penalty"),
+    repeatLastN: number("repeat_last_n"),
+    frequencyPenalty: number("frequency_penalty") || 0,
+    presencePenalty: number("presence_penalty") || 0,
     logitBias: readBiases(field(body, "logit_bias")),
     ignoreEos: flag(body, "ignore_eos"),
     constraint: readConstraint(field(body, "grammar"), field(body, "response_format"), forced),
@@ -138,9 +143,9 @@ function readBody(path, body) {
 }
 
 function checkLogprobs(path, number, flag, body) {
-  if (path === COMPLETION) number("logprobs", 0, 20, true);
+  if (path === COMPLETION) number("logprobs");
   else {
-    const top = number("top_logprobs", 0, 20, true);
+    const top = number("top_logprobs");
     if (!flag(body, "logprobs") && top !== null) throw refused("top_logprobs without logprobs");
   }
 }
@@ -148,18 +153,17 @@ function checkLogprobs(path, number, flag, body) {
 /** [id, bias] by ascending id; biases of 0 change nothing and are left out. */
 function readBiases(value) {
   if (value === null) return [];
-  if (!isObject(value) || Object.keys(value).length > 1024) throw refused("logit_bias");
+  if (!isObject(value) || Object.keys(value).length > LIMITS.BIASES) throw refused("logit_bias");
+  const [low, high] = LIMITS.BIAS;
   for (const [id, bias] of Object.entries(value)) {
     const isId = /^(?:0|[1-9][0-9]{0,9})$/.test(id) && Number(id) <= U31;
-    if (!isId || typeof bias !== "number" || !(bias >= -100 && bias <= 100)) throw refused("logit_bias");
+    if (!isId || typeof bias !== "number" || !(bias >= low && bias <= high)) throw refused("logit_bias");
   }
   return Object.entries(value)
     .filter(([, bias]) => bias !== 0)
     .map(([id, bias]) => [Number(id), bias])
     .sort(([a], [b]) => a - b);
 }
-
-const LONGEST_FORM = 65536;
 
 /** The canonical form of the grammar or schema that the answer has to match, or no text. */
 function readConstraint(grammar, format, forced) {
@@ -168,13 +172,13 @@ function readConstraint(grammar, format, forced) {
     if (grammar !== null || form !== null) throw refused("tool_choice beside grammar or response_format");
     const none = { additionalProperties: false, properties: {}, type: "object" };
     const tools = canonicalJson({ tools: forced.map(({ name, parameters }) => ({ name, parameters: parameters ?? none })) });
-    if (utf8(tools).length > LONGEST_FORM) throw refused("tools");
+    if (utf8(tools).length > LIMITS.FORM) throw refused("tools");
     return tools;
   }
   if (grammar === null && form === null) return "";
   if (grammar !== null && form !== null) throw refused("grammar and response_format together");
   if (grammar !== null) {
-    const good = typeof grammar === "string" && grammar !== "" && characters(grammar) <= LONGEST_FORM;
+    const good = typeof grammar === "string" && grammar !== "" && characters(grammar) <= LIMITS.FORM;
     if (!good) throw refused("grammar");
     return canonicalJson({ grammar });
   }
@@ -190,7 +194,7 @@ function readConstraint(grammar, format, forced) {
   } else throw refused("response_format");
   if (!isObject(schema) && typeof schema !== "boolean") throw refused("response_format");
   const canonical = canonicalJson({ schema });
-  if (utf8(canonical).length > LONGEST_FORM) throw refused("response_format");
+  if (utf8(canonical).length > LIMITS.FORM) throw refused("response_format");
   return canonical;
 }
 
@@ -204,7 +208,7 @@ function only(value, names, what) {
 
 /** A short text: a tool's name, or the id of a call. */
 function readName(value, what) {
-  if (typeof value !== "string" || value === "" || characters(value) > 256) throw refused(what);
+  if (typeof value !== "string" || value === "" || characters(value) > LIMITS.NAME_CHARACTERS) throw refused(what);
   return value;
 }
 
@@ -225,7 +229,7 @@ function readMessages(messages) {
     for (const name of ["name", "reasoning_content", "tool_call_id"])
       if (name in message && typeof message[name] !== "string") throw refused(`a message's ${name}`);
     const calls = message.tool_calls ?? [];
-    if (!Array.isArray(calls) || calls.length > 128) throw refused("a message's tool_calls");
+    if (!Array.isArray(calls) || calls.length > LIMITS.TOOLS) throw refused("a message's tool_calls");
     calls.forEach(checkCall);
     return { ...message, content: readContent(message, calls.length > 0 || "reasoning_content" in message) };
   });
@@ -250,7 +254,7 @@ function checkCall(item) {
 /** The functions that a request offers. */
 function readTools(tools) {
   if (tools === null) return [];
-  if (!Array.isArray(tools) || tools.length > 128) throw refused("tools");
+  if (!Array.isArray(tools) || tools.length > LIMITS.TOOLS) throw refused("tools");
   const functions = tools.map((item) => {
     const tool = only(item, "type function", "a tool");
     if (tool.type !== "function") throw refused("a tool's type");
@@ -286,8 +290,8 @@ function readPrompt(prompt) {
 
 function readStops(value) {
   const stops = value === null ? [] : typeof value === "string" ? [value] : value;
-  const good = (stop) => typeof stop === "string" && stop !== "" && characters(stop) <= 256;
-  if (!Array.isArray(stops) || stops.length > 16 || !stops.every(good)) throw refused("stop");
+  const good = (stop) => typeof stop === "string" && stop !== "" && characters(stop) <= LIMITS.STOP_CHARACTERS;
+  if (!Array.isArray(stops) || stops.length > LIMITS.STOPS || !stops.every(good)) throw refused("stop");
   return stops;
 }
 

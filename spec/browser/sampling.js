@@ -120,7 +120,7 @@ function replayTurn(turn, shown, whole) {
 
 /** A temperature at which each token wins its draw, or null. Each bounds 1/T: (l_x - l_i)/T >= G_i - G_x for all i. */
 function explainingTemperature(turn, records, noise) {
-  let [low, high] = [1 / 100, Infinity];
+  let [low, high] = [1 / LIMITS.TEMPERATURE[1], Infinity];
   for (const [n, { ids, logits, token }] of records.entries()) {
     const count = survivors(logits, turn.params, 0);
     const x = ids.indexOf(token);

@@ -9,7 +9,8 @@ import numpy as np
 
 from spec.generate.cases import VectorFile
 from spec.generate.world import MANIFEST, N_CTX, NONCE, K, digest, entries
-from verifiable.request.request import CHAT, COMPLETION, MAX_DEPTH
+from verifiable import limits
+from verifiable.request.request import CHAT, COMPLETION
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams, choose, gumbel, sampling_key
 
@@ -119,7 +120,7 @@ def request() -> VectorFile:
     good("numbers as RFC 8785 writes them", canonical(metadata={"x": 0}).replace("0}", f"[{numbers}]}}"))
     good("control characters escaped", canonical(user="X").replace("X", '\\b\\t\\n\\f\\r\\u001f\\"\\\\/\x7f'))
     good("names sorted by UTF-16: U+10000 before U+FF21", two_names('"\U00010000":1,"Ａ":2'))
-    deep = "[" * (MAX_DEPTH - 2) + "]" * (MAX_DEPTH - 2)
+    deep = "[" * (limits.JSON_DEPTH - 2) + "]" * (limits.JSON_DEPTH - 2)
     good("64 levels", canonical(metadata={"x": 0}).replace("0}", deep + "}"))
 
     def bad(name: str, text: str) -> None:
@@ -300,7 +301,7 @@ def body() -> VectorFile:
     refused("top_logprobs without logprobs", top_logprobs=3)
     refused("top_logprobs of 21", logprobs=True, top_logprobs=21)
     add("a lone surrogate", "policy", '{"messages":[{"role":"user","content":"\\udc00"}]}')
-    add("65 levels", "policy", '{"metadata":' + "[" * MAX_DEPTH + "]" * MAX_DEPTH + "}")
+    add("65 levels", "policy", '{"metadata":' + "[" * limits.JSON_DEPTH + "]" * limits.JSON_DEPTH + "}")
     add("a prompt for the chat path", "policy", '{"messages":[{"role":"user","content":"x"}],"prompt":"x"}')
     add("a token id of 2^31", "policy", '{"prompt":[2147483648]}', COMPLETION)
     add("a token id of 1.5", "policy", '{"prompt":[1.5]}', COMPLETION)

@@ -19,8 +19,9 @@ from tests.integration.serving import http
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask
 from tests.simulator import KEY, LOGGED, Log, Provider, honest, seed, serve
+from verifiable import limits
 from verifiable.checking.checks import check_receipt
-from verifiable.checking.fraud import MAX_ENTRIES, MERGE_DELAY, Fraud, FraudKind
+from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind
 from verifiable.checking.verdict import Status, Step, Verdict
 from verifiable.cli import main as command
 from verifiable.llama.settings import RuntimeSettings
@@ -181,7 +182,7 @@ def wrong_key(provider: Provider, _: pytest.MonkeyPatch) -> None:
 
 
 def too_long(provider: Provider, _: pytest.MonkeyPatch) -> None:
-    provider.log.claimed = MAX_ENTRIES
+    provider.log.claimed = limits.FRAUD_ENTRIES
 
 
 def not_all(provider: Provider, _: pytest.MonkeyPatch) -> None:

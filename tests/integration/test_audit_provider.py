@@ -19,12 +19,12 @@ import pytest
 from tests.made_up_model import MadeUpModel
 from tests.sessions import SESSION, TRUST, Recording, made_up
 from tests.simulator import KEY, Answer, Provider, honest, other_model, seed, send, serve
+from verifiable import limits
 from verifiable.checking.checks import check_receipt
 from verifiable.checking.verdict import Status
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.net import client as net
 from verifiable.session.evidence import Evidence
-from verifier.campaign import client as clients
 from verifier.campaign.campaign import audit_provider
 from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
@@ -152,9 +152,9 @@ def test_another_sessions_evidence_does_not_pass(auditor: Auditor) -> None:
 # Hostile servers.
 
 
-def limits(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
+def bound(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
     for name, value in values.items():
-        monkeypatch.setattr(net if hasattr(net, name) else clients, name, value)
+        monkeypatch.setattr(net if hasattr(net, name) else limits, name, value)
 
 
 def fails(answer: Answer, code: str = "unreachable") -> VerificationError:
@@ -167,7 +167,7 @@ def fails(answer: Answer, code: str = "unreachable") -> VerificationError:
 
 
 def test_endless_answers_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits(monkeypatch, MAX_EVIDENCE=1 << 20)
+    bound(monkeypatch, EVIDENCE_BYTES=1 << 20)
 
     def endless(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -180,7 +180,7 @@ def test_endless_answers_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_slow_answers_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits(monkeypatch, TOTAL_SECONDS=1.0, QUIET_SECONDS=0.5)
+    bound(monkeypatch, TOTAL_SECONDS=1.0, QUIET_SECONDS=0.5)
 
     def silent(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(3)
@@ -325,7 +325,7 @@ BROKEN: list[tuple[str, Answer]] = [
 
 @pytest.mark.parametrize("answer", [answer for _, answer in BROKEN], ids=[name for name, _ in BROKEN])
 def test_answers_that_break_http_end_within_limits(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits(monkeypatch, TOTAL_SECONDS=1.5, QUIET_SECONDS=1.0)
+    bound(monkeypatch, TOTAL_SECONDS=1.5, QUIET_SECONDS=1.0)
     fails(answer)
 
 
@@ -395,7 +395,7 @@ def test_a_provider_that_answers_differently_each_time_is_told_by_what_it_signed
 
 
 def test_a_list_that_goes_in_circles_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits(monkeypatch, MAX_PAGES=20)
+    bound(monkeypatch, PAGES=20)
     cursors = iter(range(10**6))
 
     def pages(handler: BaseHTTPRequestHandler) -> None:
@@ -419,13 +419,11 @@ def test_addresses_that_are_none_are_refused(base: str) -> None:
 
 def test_evidence_for_gigabytes_of_tokens_is_refused(auditor: Auditor) -> None:
     """A count is no allocation: what is not there is not read."""
-    from verifiable.session.evidence import MAX_TOKENS
-
     made = honest(1)
     evidence = made.evidence()
     part = evidence.turns[0]
     assert part.tokens is not None
-    for count in (MAX_TOKENS, 2**31):
+    for count in (limits.PACKED_TOKENS, 2**31):
         lying = replace(evidence, turns=(replace(part, tokens=replace(part.tokens, count=count)),))
         provider = Provider([made])
         data = lying.encode()

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from verifiable import limits
 from verifiable.errors import EngineError, MalformedError
-from verifiable.sampling.logits import MAX_K, Entries, TopK, superset
+from verifiable.sampling.logits import Entries, TopK, superset
 from verifiable.sampling.sampler import SamplingParams, gumbel, survivors
 from verifiable.session import records
 from verifiable.session.delivery import TextStream
@@ -34,7 +35,7 @@ def rows(draw: st.DrawFn) -> tuple[np.ndarray, int]:
         row[at] = value
     if draw(st.booleans()):  # a plateau that holds the border of the k best
         row[random.permutation(size)[: size // 2]] = row[np.argsort(row)[size // 2]]
-    return row, draw(st.sampled_from([1, 2, 39, 40, 41, MAX_K]))
+    return row, draw(st.sampled_from([1, 2, 39, 40, 41, limits.ENTRIES]))
 
 
 @given(rows())
@@ -67,7 +68,9 @@ def test_one_bad_logit_is_found_wherever_it_stands(size: int, bad: float) -> Non
             TopK(40)(wrong)
 
 
-@given(st.binary(min_size=32, max_size=32), U31, st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=MAX_K))
+@given(
+    st.binary(min_size=32, max_size=32), U31, st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=limits.ENTRIES)
+)
 @settings(deadline=None)
 def test_noise_is_what_its_definition_says(key: bytes, position: int, ids: list[int]) -> None:
     words = [
@@ -79,7 +82,7 @@ def test_noise_is_what_its_definition_says(key: bytes, position: int, ids: list[
     assert gumbel(key, position, np.array(ids, np.uint32)).tobytes() == (-np.log(-np.log(uniform))).tobytes()
 
 
-@given(st.integers(1, MAX_K), st.integers(1, MAX_K))
+@given(st.integers(1, limits.ENTRIES), st.integers(1, limits.ENTRIES))
 def test_filters_that_are_off_keep_what_filters_that_drop_nothing_keep(count: int, top_k: int) -> None:
     row = Entries(np.arange(count, dtype=np.uint32), np.linspace(5.0, 4.0, count, dtype=np.float32))
     off = SamplingParams(1.0, top_k, 1.0, 0.0, 1)
@@ -91,7 +94,7 @@ def test_filters_that_are_off_keep_what_filters_that_drop_nothing_keep(count: in
     st.integers(0, 2**63 - 1),
     st.binary(max_size=40),
     st.tuples(U31, U31, U31, st.sampled_from(Source), U31, U31),
-    st.lists(U31, min_size=1, max_size=MAX_K, unique=True),
+    st.lists(U31, min_size=1, max_size=limits.ENTRIES, unique=True),
 )
 @example(b"s" * 16, 23, b"t" * 16, (24, 255, 256, Source.PLAIN, 65_535, 65_536), [0])
 def test_a_token_is_encoded_like_anything_else(

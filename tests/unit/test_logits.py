@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from verifiable import limits
 from verifiable.errors import EngineError, MalformedError
-from verifiable.sampling.logits import MAX_K, Entries, TopK
+from verifiable.sampling.logits import Entries, TopK
 
 
 def by_sorting(row: np.ndarray, k: int) -> list[tuple[int, float]]:
@@ -63,7 +64,7 @@ def test_what_is_no_number_is_an_error(bad: float) -> None:
         TopK(5)(np.full(100, np.nan, np.float32))
 
 
-@pytest.mark.parametrize("k", [0, -1, MAX_K + 1])
+@pytest.mark.parametrize("k", [0, -1, limits.ENTRIES + 1])
 def test_k_has_bounds(k: int) -> None:
     with pytest.raises(EngineError):
         TopK(k)
@@ -83,7 +84,7 @@ def raw(ids: list[int], logits: list[float]) -> tuple[bytes, bytes]:
         ([1, 1], [2.0, 1.0]),  # one id twice
         ([1, 2], [np.nan, 1.0]),
         ([1, 2], [np.inf, 1.0]),
-        (list(range(MAX_K + 1)), [float(-i) for i in range(MAX_K + 1)]),
+        (list(range(limits.ENTRIES + 1)), [float(-i) for i in range(limits.ENTRIES + 1)]),
     ],
 )
 def test_entries_in_another_order_are_malformed(ids: list[int], logits: list[float]) -> None:

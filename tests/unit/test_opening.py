@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.session.opening import MAX_LEAF_BYTES, Opening
+from verifiable.session.opening import Opening
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire import encoding
 
@@ -62,7 +63,7 @@ def test_the_encoding_is_strict() -> None:
         ([[3, LEAVES[3], 0]], proof),
         ([[3, "text"]], proof),
         ([[-1, LEAVES[3]]], proof),
-        ([[3, b"x" * (MAX_LEAF_BYTES + 1)]], proof),
+        ([[3, b"x" * (limits.LEAF_BYTES + 1)]], proof),
         (leaves, [b"short"]),
         ({}, proof),
     ]

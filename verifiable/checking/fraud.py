@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 
-from verifiable import files
+from verifiable import files, limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.manifest import Manifest, verify_manifest
 from verifiable.sampling.processors import visible
@@ -34,8 +34,6 @@ from verifiable.wire.keys import PublicKey
 from verifiable.wire.sealed import seal, unseal
 
 VERSION = 1
-MAX_BYTES = 64 << 20
-MAX_ENTRIES = 1 << 17
 MERGE_DELAY = 24 * 3600 * 1000
 """Milliseconds within which a head must be in the provider's log, where nothing else was agreed: a day."""
 
@@ -98,7 +96,7 @@ class Fraud:
     @classmethod
     def parse(cls, data: bytes) -> Fraud:
         """Read a file strictly; raises MalformedError. Proves nothing yet: see `verify`."""
-        fields = unseal(data, 7, "fraud file", MAX_BYTES)
+        fields = unseal(data, 7, "fraud file", limits.FRAUD_BYTES)
         encoding.version(fields[1], VERSION, "fraud version")
         number = encoding.uint(fields[2], "fraud kind", max(FraudKind))
         if number < 1:
@@ -106,13 +104,13 @@ class Fraud:
         kind = FraudKind(number)
         manifests = encoding.array(fields[3], None, "fraud manifests", maximum=2)
         signed = encoding.array(fields[4], 1 if kind is FraudKind.TOKEN else 2, "signed statements")
-        entries = encoding.array(fields[7], None, "log entries", maximum=MAX_ENTRIES)
+        entries = encoding.array(fields[7], None, "log entries", maximum=limits.FRAUD_ENTRIES)
         made = cls(
             kind,
-            tuple(encoding.bytes_(item, "manifest", maximum=1 << 20) for item in manifests),
-            tuple(encoding.bytes_(item, "signed statement", maximum=1 << 20) for item in signed),
+            tuple(encoding.bytes_(item, "manifest", maximum=limits.SIGNED_BYTES) for item in manifests),
+            tuple(encoding.bytes_(item, "signed statement", maximum=limits.SIGNED_BYTES) for item in signed),
             Opening.from_cbor(fields[5], fields[6]),
-            tuple(encoding.bytes_(item, "log entry", maximum=1 << 16) for item in entries),
+            tuple(encoding.bytes_(item, "log entry", maximum=limits.ENTRY_BYTES) for item in entries),
         )
         wanted = (1, 2) if kind is FraudKind.TWO_HEADS else (1,)
         if len(made.manifests) not in wanted:
@@ -126,7 +124,7 @@ class Fraud:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Fraud:
         """Read a file; raises OSError or MalformedError."""
-        return cls.parse(files.read(path, MAX_BYTES))
+        return cls.parse(files.read(path, limits.FRAUD_BYTES))
 
     def verify(self, trust: Sequence[PublicKey], delay: int = MERGE_DELAY) -> Proven:
         """What the file proves against the holder of a trusted key: spec/protocol.md §10.6.

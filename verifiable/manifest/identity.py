@@ -6,15 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from verifiable import limits
 from verifiable.errors import MalformedError
 from verifiable.wire import encoding
 from verifiable.wire.ids import pack, unpack
-
-MAX_FILES = 1024
-MAX_ADAPTERS = 16
-MAX_SUPPRESSED = 1 << 16
-SCALES = (1e-4, 1e4)
-"""Magnitudes that an adapter's scale may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +71,15 @@ class ModelIdentity:
     def from_cbor(cls, value: encoding.Value) -> ModelIdentity:
         items, more = with_more(value, 7, (1, 2), "manifest model")
         files = [
-            ModelFile(*_file(entry, 3)) for entry in encoding.array(items[0], None, "model files", maximum=MAX_FILES)
+            ModelFile(*_file(entry, 3)) for entry in encoding.array(items[0], None, "model files", maximum=limits.FILES)
         ]
         if not files:
-            raise MalformedError("manifest model files", expected=f"1 to {MAX_FILES} files", found="none")
-        vocabulary = encoding.uint(items[4], "model vocabulary", 2**31 - 1)
+            raise MalformedError("manifest model files", expected=f"1 to {limits.FILES} files", found="none")
+        vocabulary = encoding.uint(items[4], "model vocabulary", limits.U31)
         return cls(
             tuple(files),
-            encoding.text(items[1], "model architecture", 128),
-            encoding.uint(items[2], "model file type", 2**31 - 1),
+            encoding.text(items[1], "model architecture", limits.ARCHITECTURE_BYTES),
+            encoding.uint(items[2], "model file type", limits.U31),
             encoding.uint(items[3], "model parameters"),
             vocabulary,
             encoding.bytes_(items[5], "tokenizer digest", 32),
@@ -112,7 +107,7 @@ def with_more(
 def _file(entry: encoding.Value, count: int) -> tuple[str, bytes, int]:
     name, digest, size, *_ = encoding.array(entry, count, "manifest model file")
     return (
-        encoding.text(name, "model file name", 1024),
+        encoding.text(name, "model file name", limits.FILE_NAME_BYTES),
         encoding.bytes_(digest, "model file sha256", 32),
         encoding.uint(size, "model file size"),
     )
@@ -120,13 +115,12 @@ def _file(entry: encoding.Value, count: int) -> tuple[str, bytes, int]:
 
 def _adapters(value: encoding.Value) -> tuple[AdapterFile, ...]:
     adapters = []
-    for entry in encoding.array(value, None, "model adapters", maximum=MAX_ADAPTERS):
+    for entry in encoding.array(value, None, "model adapters", maximum=limits.ADAPTERS):
         file = _file(entry, 4)
         scale = encoding.float_(encoding.array(entry, 4, "model adapter")[3], "adapter scale")
-        if not SCALES[0] <= abs(scale) <= SCALES[1]:
-            raise MalformedError(
-                "adapter scale", expected=f"a magnitude from {SCALES[0]:g} to {SCALES[1]:g}", found=scale
-            )
+        least, most = limits.SCALE
+        if not least <= abs(scale) <= most:
+            raise MalformedError("adapter scale", expected=f"a magnitude from {least:g} to {most:g}", found=scale)
         adapters.append(AdapterFile(*file, scale))
     if not adapters:
         raise MalformedError("model adapters", expected="no key where there are none", found="an empty list")
@@ -134,7 +128,7 @@ def _adapters(value: encoding.Value) -> tuple[AdapterFile, ...]:
 
 
 def _suppressed(value: encoding.Value, vocabulary: int) -> tuple[int, ...]:
-    data = encoding.bytes_(value, "suppressed ids", maximum=4 * MAX_SUPPRESSED)
+    data = encoding.bytes_(value, "suppressed ids", maximum=4 * limits.SUPPRESSED)
     ids = () if len(data) % 4 else tuple(unpack(data))
     ascending = all(low < high for low, high in pairwise(ids))
     if not ids or not ascending or ids[-1] >= vocabulary or len(ids) >= vocabulary:

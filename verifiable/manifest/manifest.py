@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.identity import AdapterFile, ModelFile, ModelIdentity, with_more
 from verifiable.manifest.rope import MODELS_OWN, Rope
@@ -40,10 +41,9 @@ RAW_LOGITS = 0
 LOG_PROBABILITIES = 1
 """Value kind: log-probabilities an upstream engine reported; such sessions can't be audited exactly."""
 
-ALL_LAYERS = 2**31 - 1
+ALL_LAYERS = limits.U31
 """`Runtime.n_gpu_layers` where every layer is on a GPU."""
 
-_MAX_KEYS = 64
 _ALWAYS = 16
 """Fields of `Runtime` that are always written; what follows is written where it says something."""
 
@@ -87,26 +87,26 @@ class Runtime:
     @classmethod
     def from_cbor(cls, value: encoding.Value) -> Runtime:
         items, more = with_more(value, _ALWAYS, range(1, 11), "manifest runtime")
-        device = encoding.text(more.get(1, ""), "runtime device", 256)
+        device = encoding.text(more.get(1, ""), "runtime device", limits.DEVICE_BYTES)
         if not device and 1 in more:
             raise MalformedError("runtime device", expected="no key where llama.cpp chooses", found="an empty name")
         if more.get(10, True) is not True:
             raise MalformedError("runtime pairs", expected="true, or no key", found=str(more[10]))
         return cls(
-            encoding.text(items[0], "runtime build", 1024),
-            encoding.text(items[1], "runtime bindings", 1024),
-            encoding.text(items[2], "runtime system", 4096),
-            encoding.uint(items[3], "runtime n_ctx", 2**31 - 1),
-            encoding.uint(items[4], "runtime n_batch", 2**31 - 1),
-            encoding.uint(items[5], "runtime n_ubatch", 2**31 - 1),
-            encoding.text(items[6], "runtime type_k", 32),
-            encoding.text(items[7], "runtime type_v", 32),
+            encoding.text(items[0], "runtime build", limits.BUILD_BYTES),
+            encoding.text(items[1], "runtime bindings", limits.BUILD_BYTES),
+            encoding.text(items[2], "runtime system", limits.SYSTEM_BYTES),
+            encoding.uint(items[3], "runtime n_ctx", limits.U31),
+            encoding.uint(items[4], "runtime n_batch", limits.U31),
+            encoding.uint(items[5], "runtime n_ubatch", limits.U31),
+            encoding.text(items[6], "runtime type_k", limits.CACHE_TYPE_BYTES),
+            encoding.text(items[7], "runtime type_v", limits.CACHE_TYPE_BYTES),
             encoding.boolean(items[8], "runtime flash_attn"),
             encoding.boolean(items[9], "runtime kv_unified"),
             encoding.boolean(items[10], "runtime repack"),
             encoding.boolean(items[11], "runtime tiled"),
             encoding.boolean(items[12], "runtime swa_full"),
-            encoding.uint(items[13], "runtime n_gpu_layers", 2**31 - 1),
+            encoding.uint(items[13], "runtime n_gpu_layers", limits.U31),
             encoding.bytes_(items[14], "runtime fingerprint", 32),
             encoding.boolean(items[15], "runtime invariant"),
             device,
@@ -169,25 +169,26 @@ class Manifest:
         sampler = encoding.array(fields[8], 2, "manifest sampler")
         encoding.version(sampler[0], SAMPLER_VERSION, "sampler version")
         keys = encoding.array(fields[10], None, "manifest session keys")
-        if not 1 <= len(keys) <= _MAX_KEYS:
-            raise MalformedError("manifest session keys", expected=f"1 to {_MAX_KEYS}", found=str(len(keys)))
+        if not 1 <= len(keys) <= limits.SESSION_KEYS:
+            raise MalformedError("manifest session keys", expected=f"1 to {limits.SESSION_KEYS}", found=str(len(keys)))
         manifest = cls(
-            provider=encoding.text(fields[2], "manifest provider", 256),
+            provider=encoding.text(fields[2], "manifest provider", limits.PROVIDER_BYTES),
             valid_from=encoding.uint(fields[3], "manifest valid-from"),
             valid_to=encoding.uint(fields[4], "manifest valid-to"),
             model=ModelIdentity.from_cbor(fields[5]),
             runtime=Runtime.from_cbor(fields[6]),
-            k=encoding.uint(k, "commitment k", 128),
+            k=encoding.uint(k, "commitment k", limits.ENTRIES),
             value_kind=encoding.uint(kind, "commitment value kind", LOG_PROBABILITIES),
             defaults=SamplingDefaults.from_cbor(sampler[1]),
             drafters=tuple(
-                encoding.text(name, "drafter", 64) for name in encoding.array(fields[9], None, "manifest drafters")
+                encoding.text(name, "drafter", limits.DRAFTER_BYTES)
+                for name in encoding.array(fields[9], None, "manifest drafters")
             ),
-            session_keys=tuple(PublicKey.parse(encoding.text(key, "session key", 512)) for key in keys),
-            log=None if fields[11] is None else PublicKey.parse(encoding.text(fields[11], "log key", 512)),
+            session_keys=tuple(PublicKey.parse(encoding.text(key, "session key", limits.KEY_BYTES)) for key in keys),
+            log=None if fields[11] is None else PublicKey.parse(encoding.text(fields[11], "log key", limits.KEY_BYTES)),
         )
         if manifest.k < 1:
-            raise MalformedError("commitment k", expected="1 to 128", found="0")
+            raise MalformedError("commitment k", expected=f"1 to {limits.ENTRIES}", found="0")
         if manifest.valid_from > manifest.valid_to:
             raise MalformedError("manifest validity", expected="valid-from not after valid-to", found="the reverse")
         if manifest.payload() != payload:

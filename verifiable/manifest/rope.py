@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from verifiable import limits
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.wire import encoding
 
@@ -16,15 +17,6 @@ SCALINGS: Final = ("none", "linear", "yarn", "longrope")
 """Kinds of scaling by their number in `enum llama_rope_scaling_type`."""
 FIRST_KEY: Final = 2
 """Key of `freq_base` in the manifest's runtime settings; the other fields follow in order."""
-
-_RANGES: Final = {
-    "freq_base": (1.0, 1e12),
-    "freq_scale": (1e-4, 1e4),
-    "yarn_ext_factor": (0.0, 100.0),
-    "yarn_attn_factor": (0.0, 100.0),
-    "yarn_beta_fast": (0.0, 10_000.0),
-    "yarn_beta_slow": (0.0, 10_000.0),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +45,13 @@ class Rope:
     yarn_orig_ctx: int = 0
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
+        for name, (low, high) in limits.ROPE.items():
             value = getattr(self, name)
             if type(value) is not float or not (value == _DEFAULTS[name] or low <= value <= high):
                 raise _wrong(name, f"a number from {low:g} to {high:g}", value)
         if self.scaling not in ("", *SCALINGS):
             raise _wrong("scaling", ", ".join(SCALINGS), self.scaling)
-        if type(self.yarn_orig_ctx) is not int or not 0 <= self.yarn_orig_ctx < 2**31:
+        if type(self.yarn_orig_ctx) is not int or not 0 <= self.yarn_orig_ctx <= limits.U31:
             raise _wrong("yarn_orig_ctx", "a whole number below 2^31", self.yarn_orig_ctx)
 
     def stated(self) -> dict[str, float | str | int]:
@@ -80,9 +72,9 @@ class Rope:
                 continue
             what = f"runtime rope {field.name}"
             if field.name == "scaling":
-                stated[field.name] = encoding.text(value[key], what, 16)
+                stated[field.name] = encoding.text(value[key], what, limits.SCALING_BYTES)
             elif field.name == "yarn_orig_ctx":
-                stated[field.name] = encoding.uint(value[key], what, 2**31 - 1)
+                stated[field.name] = encoding.uint(value[key], what, limits.U31)
             else:
                 stated[field.name] = encoding.float_(value[key], what)
             if stated[field.name] == _DEFAULTS[field.name]:

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from verifiable import limits
 from verifiable.request.fields import wrong
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-MAX_TOOLS = 128
-"""OpenAI's bound."""
-MAX_NAME = 256
-"""Characters of a tool's name, or of the id of a call."""
 _ALL = ("role", "content", "name")
 _ONLY: Mapping[str, tuple[str, ...]] = {"assistant": ("tool_calls", "reasoning_content"), "tool": ("tool_call_id",)}
 """Fields that messages of one role alone may have."""
@@ -33,8 +30,8 @@ def tools(value: object) -> tuple[Mapping[str, Any], ...]:
     """Descriptions of functions that the answer may call; none for null and for an empty list."""
     if value is None:
         return ()
-    if not isinstance(value, list) or len(value) > MAX_TOOLS:
-        raise wrong("tools", f"a list of at most {MAX_TOOLS} tools", value)
+    if not isinstance(value, list) or len(value) > limits.TOOLS:
+        raise wrong("tools", f"a list of at most {limits.TOOLS} tools", value)
     offered = tuple(_tool(item, f"tools[{index}]") for index, item in enumerate(value))
     names = [tool["function"]["name"] for tool in offered]
     if len(set(names)) != len(names):
@@ -96,8 +93,8 @@ def _content(message: Mapping[str, Any], where: str) -> str:
 
 
 def _tool_calls(value: object, where: str) -> list[dict[str, Any]]:
-    if not isinstance(value, list) or len(value) > MAX_TOOLS:
-        raise wrong(where, f"a list of at most {MAX_TOOLS} calls", value)
+    if not isinstance(value, list) or len(value) > limits.TOOLS:
+        raise wrong(where, f"a list of at most {limits.TOOLS} calls", value)
     return [_tool_call(item, f"{where}[{index}]") for index, item in enumerate(value)]
 
 
@@ -151,6 +148,6 @@ def _string(holder: Mapping[str, Any], name: str, where: str) -> str:
 
 def _text(holder: Mapping[str, Any], name: str, where: str) -> str:
     value = _string(holder, name, where)
-    if not 1 <= len(value) <= MAX_NAME:
-        raise wrong(f"{where}.{name}", f"a string of 1 to {MAX_NAME} characters", value)
+    if not 1 <= len(value) <= limits.NAME_CHARACTERS:
+        raise wrong(f"{where}.{name}", f"a string of 1 to {limits.NAME_CHARACTERS} characters", value)
     return value

@@ -8,42 +8,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import rfc8785
 
+from verifiable import limits
 from verifiable.errors import PolicyError
-from verifiable.sampling.sampler import MAX_BIASES
-from verifiable.session.records import MAX_NONCE_BYTES, SESSION_ID_BYTES
+from verifiable.session.records import SESSION_ID_BYTES
 from verifiable.wire.text import from_hex
 
-MAX_STOPS = 16
-MAX_STOP_CHARS = 256
-MAX_LOGPROBS = 20
-"""OpenAI's bound for `top_logprobs`."""
-MAX_GRAMMAR = 1 << 16
-"""Characters of a grammar or a schema."""
-_INT31 = 2**31 - 1
-NUMBERS: Final[Mapping[str, tuple[float, float]]] = {
-    "temperature": (0.0, 100.0),
-    "top_p": (0.0, 1.0),
-    "min_p": (0.0, 1.0),
-    "frequency_penalty": (-2.0, 2.0),
-    "presence_penalty": (-2.0, 2.0),
-    "repeat_penalty": (0.01, 100.0),
-}
-INTEGERS: Final[Mapping[str, tuple[int, int]]] = {
-    "max_tokens": (1, _INT31),
-    "max_completion_tokens": (1, _INT31),
-    "top_k": (-1, _INT31),
-    "repeat_last_n": (-1, _INT31),
-    "seed": (-(2**53) + 1, 2**53 - 1),
-    "logprobs": (0, MAX_LOGPROBS),
-    "top_logprobs": (0, MAX_LOGPROBS),
-}
-"""The ranges of a request's numbers, ends included; the provider's OpenAPI document says the same."""
-LEAST_TEMPERATURE = 0.01
-"""Below it only 0 is taken, which always draws the best."""
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
@@ -53,7 +26,7 @@ def wrong(name: str, expected: str, value: object) -> PolicyError:
 
 
 def number(body: Mapping[str, Any], name: str) -> float | None:
-    value, (low, high) = body.get(name), NUMBERS[name]
+    value, (low, high) = body.get(name), limits.NUMBERS[name]
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
@@ -62,7 +35,7 @@ def number(body: Mapping[str, Any], name: str) -> float | None:
 
 
 def integer(body: Mapping[str, Any], name: str) -> int | None:
-    value, (low, high) = body.get(name), INTEGERS[name]
+    value, (low, high) = body.get(name), limits.INTEGERS[name]
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -104,7 +77,9 @@ def prompt(value: object) -> str | tuple[int, ...]:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value:
-        ids = [item for item in value if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 2**31]
+        ids = [
+            item for item in value if isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= limits.U31
+        ]
         if len(ids) == len(value):
             return tuple(ids)
     raise wrong("prompt", "a string or a list of token ids", value)
@@ -114,11 +89,11 @@ def stops(value: object) -> tuple[str, ...]:
     if value is None:
         return ()
     strings = [value] if isinstance(value, str) else value
-    if not isinstance(strings, list) or len(strings) > MAX_STOPS:
-        raise wrong("stop", f"a string or at most {MAX_STOPS} strings", value)
+    if not isinstance(strings, list) or len(strings) > limits.STOPS:
+        raise wrong("stop", f"a string or at most {limits.STOPS} strings", value)
     for stop in strings:
-        if not isinstance(stop, str) or not 1 <= len(stop) <= MAX_STOP_CHARS:
-            raise wrong("stop", f"strings of 1 to {MAX_STOP_CHARS} characters", stop)
+        if not isinstance(stop, str) or not 1 <= len(stop) <= limits.STOP_CHARACTERS:
+            raise wrong("stop", f"strings of 1 to {limits.STOP_CHARACTERS} characters", stop)
     return tuple(strings)
 
 
@@ -137,13 +112,13 @@ def biases(value: object) -> tuple[tuple[int, float], ...]:
     """Biases by ascending id; those of 0 change nothing and are left out."""
     if value is None:
         return ()
-    if not isinstance(value, dict) or len(value) > MAX_BIASES:
-        raise wrong("logit_bias", f"an object of at most {MAX_BIASES} token ids and biases", value)
-    by_id = {}
+    if not isinstance(value, dict) or len(value) > limits.BIASES:
+        raise wrong("logit_bias", f"an object of at most {limits.BIASES} token ids and biases", value)
+    by_id, (low, high) = {}, limits.BIAS
     for name, bias in value.items():
-        good = isinstance(bias, (int, float)) and not isinstance(bias, bool) and -100.0 <= bias <= 100.0
-        if not (_DECIMAL.fullmatch(name) and int(name) < 2**31 and good):
-            raise wrong("logit_bias", "token ids in decimal, with biases from -100 to 100", {name: bias})
+        good = isinstance(bias, (int, float)) and not isinstance(bias, bool) and low <= bias <= high
+        if not (_DECIMAL.fullmatch(name) and int(name) <= limits.U31 and good):
+            raise wrong("logit_bias", f"token ids in decimal, with biases from {low:g} to {high:g}", {name: bias})
         if bias:
             by_id[int(name)] = float(bias)
     return tuple(sorted(by_id.items()))
@@ -163,8 +138,8 @@ def constraint(body: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> b
     if grammar is not None and form is not None:
         raise wrong("grammar", "one of grammar and response_format", grammar)
     if grammar is not None:
-        if not isinstance(grammar, str) or not 1 <= len(grammar) <= MAX_GRAMMAR:
-            raise wrong("grammar", f"GBNF text of 1 to {MAX_GRAMMAR} characters", grammar)
+        if not isinstance(grammar, str) or not 1 <= len(grammar) <= limits.FORM:
+            raise wrong("grammar", f"GBNF text of 1 to {limits.FORM} characters", grammar)
         return rfc8785.dumps({"grammar": grammar})
     if not isinstance(form, dict) or form.get("type") not in ("json_object", "json_schema"):
         raise wrong("response_format", "an object with type text, json_object or json_schema", form)
@@ -186,8 +161,8 @@ def constraint(body: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> b
 
 def _bounded(value: Any, name: str) -> bytes:
     canonical: bytes = rfc8785.dumps(value)
-    if len(canonical) > MAX_GRAMMAR:
-        raise wrong(name, f"schemas of at most {MAX_GRAMMAR} bytes", len(canonical))
+    if len(canonical) > limits.FORM:
+        raise wrong(name, f"schemas of at most {limits.FORM} bytes", len(canonical))
     return canonical
 
 
@@ -195,8 +170,9 @@ def nonce(value: object) -> bytes | None:
     if value is None:
         return None
     data = from_hex(value, len(value) // 2) if isinstance(value, str) else None
-    if data is None or not 8 <= len(data) <= MAX_NONCE_BYTES:
-        raise wrong("verifiable.nonce", f"8 to {MAX_NONCE_BYTES} bytes in lower-case hexadecimal", value)
+    least, most = limits.NONCE_BYTES
+    if data is None or not least <= len(data) <= most:
+        raise wrong("verifiable.nonce", f"{least} to {most} bytes in lower-case hexadecimal", value)
     return data
 
 

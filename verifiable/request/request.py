@@ -14,6 +14,7 @@ from typing import Any
 
 import rfc8785
 
+from verifiable import limits
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.request import conversation, fields
 from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, repetition
@@ -23,10 +24,6 @@ CHAT = "/v1/chat/completions"
 COMPLETION = "/v1/completions"
 REPEAT_LAST_N = 64
 """Tokens that the repeat penalty looks back where request and manifest are silent: llama.cpp's own default."""
-MAX_DEPTH = 64
-"""Most levels of arrays and objects in a body, itself included; the same for everybody, whatever their JSON parser."""
-MAX_NUMBER = 2**53 - 1
-"""Largest magnitude of a number. RFC 8785 writes 1e20 as digits, and past this not every reader has them all."""
 
 _PENALTIES = ("frequency_penalty", "presence_penalty", "repeat_penalty", "repeat_last_n", "logit_bias", "ignore_eos")
 _SAMPLING = ("temperature", "top_p", "min_p", "top_k", "seed", "max_tokens", "stop", *_PENALTIES, "grammar")
@@ -191,15 +188,16 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
     if path == CHAT and body.get("max_completion_tokens") is not None:
         max_tokens = fields.integer(body, "max_completion_tokens")
     temperature = fields.number(body, "temperature")
-    if temperature is not None and 0.0 < temperature < fields.LEAST_TEMPERATURE:
-        expected = f"0, or {fields.LEAST_TEMPERATURE:g} to {fields.NUMBERS['temperature'][1]:g}"
+    least, most = limits.TEMPERATURE
+    if temperature is not None and 0.0 < temperature < least:
+        expected = f"0, or {least:g} to {most:g}"
         raise PolicyError("parameter temperature", expected=expected, found=str(temperature), parameter="temperature")
     offered = conversation.tools(body.get("tools"))
     forced = conversation.forced(body.get("tool_choice"), offered)
     return Request(
         path=path,
         canonical=canonical,
-        model=fields.string(body, "model", 256),
+        model=fields.string(body, "model", limits.NAME_CHARACTERS),
         messages=conversation.messages(body.get("messages")) if path == CHAT else None,
         prompt=fields.prompt(body.get("prompt")) if path == COMPLETION else None,
         temperature=temperature,
@@ -234,11 +232,13 @@ def _check_values(body: object) -> None:
     while open_values:
         value, depth = open_values.pop()
         if isinstance(value, (int, float)):
-            if not -MAX_NUMBER <= value <= MAX_NUMBER:
-                raise PolicyError("a number in the request", expected=f"a magnitude up to {MAX_NUMBER}", found=value)
+            if not -limits.JSON_NUMBER <= value <= limits.JSON_NUMBER:
+                raise PolicyError(
+                    "a number in the request", expected=f"a magnitude up to {limits.JSON_NUMBER}", found=value
+                )
         elif isinstance(value, (dict, list)):
-            if depth > MAX_DEPTH:
-                raise PolicyError("the request is nested too deeply", expected=f"at most {MAX_DEPTH} levels")
+            if depth > limits.JSON_DEPTH:
+                raise PolicyError("the request is nested too deeply", expected=f"at most {limits.JSON_DEPTH} levels")
             inner = value.values() if isinstance(value, dict) else value
             open_values += [(item, depth + 1) for item in inner]
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from verifiable import limits
 from verifiable.errors import EngineError, MalformedError
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.uint32]
 
-MAX_K = 128
 _SETS = 2048
 """Sets that a row is dealt out to; twice as many where each would have 64 entries or more. More sets take longer to
 rank, and fewer entries are then looked at twice."""
@@ -39,10 +39,10 @@ class Entries:
     @classmethod
     def from_bytes(cls, ids: bytes, logits: bytes) -> Entries:
         """Read entries strictly: equal counts, finite logits, record order, no id twice. Raises MalformedError."""
-        if len(ids) != len(logits) or len(ids) % 4 or not 4 <= len(ids) <= 4 * MAX_K:
+        if len(ids) != len(logits) or len(ids) % 4 or not 4 <= len(ids) <= 4 * limits.ENTRIES:
             raise MalformedError(
                 "record entries",
-                expected=f"as many 4-byte ids as 4-byte logits, 1 to {MAX_K} of each",
+                expected=f"as many 4-byte ids as 4-byte logits, 1 to {limits.ENTRIES} of each",
                 found=f"{len(ids)} bytes of ids and {len(logits)} bytes of logits",
             )
         entries = cls(np.frombuffer(ids, "<u4"), np.frombuffer(logits, "<f4"))
@@ -77,8 +77,8 @@ class TopK:
     __slots__ = ("k",)
 
     def __init__(self, k: int) -> None:
-        if not 1 <= k <= MAX_K:
-            raise EngineError("top-k size", expected=f"1 to {MAX_K}", found=str(k))
+        if not 1 <= k <= limits.ENTRIES:
+            raise EngineError("top-k size", expected=f"1 to {limits.ENTRIES}", found=str(k))
         self.k = k
 
     def __call__(self, row: Floats) -> Entries:

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from verifiable import limits
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.sampling.logits import MAX_K, Ranked
+from verifiable.sampling.logits import Ranked
 from verifiable.wire import encoding
 
 SAMPLER_VERSION = 1
-MAX_BIASES = 1024
-WHOLE_ANSWER = 2**31 - 1
+WHOLE_ANSWER = limits.U31
 """Tokens that the repeat penalty looks back where it looks at all of them."""
 SLACK = 1e-9
 """Comparisons of computed float64 values allow this much, since logarithms differ in the last bits between machines."""
@@ -62,23 +62,19 @@ class SamplingParams:
     constraint: bytes = b""
 
     def __post_init__(self) -> None:
-        _range("temperature", self.temperature, 0.0, 100.0)
-        _range("top_k", self.top_k, 1, MAX_K)
-        _range("top_p", self.top_p, 0.0, 1.0)
-        _range("min_p", self.min_p, 0.0, 1.0)
-        _range("max_tokens", self.max_tokens, 1, 2**31 - 1)
-        _range("repeat_penalty", self.repeat_penalty, 0.01, 100.0)
-        _range("repeat_last_n", self.repeat_last_n, 0, 2**31 - 1)
-        _range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        for name, ends in limits.NUMBERS.items():
+            _range(name, getattr(self, name), *ends)
+        _range("top_k", self.top_k, 1, limits.ENTRIES)
+        _range("max_tokens", self.max_tokens, 1, limits.U31)
+        _range("repeat_last_n", self.repeat_last_n, 0, limits.U31)
         if (self.repeat_penalty == 1.0) != (self.repeat_last_n == 0):
             raise PolicyError("parameter repeat_last_n", expected="0 exactly where repeat_penalty is 1")
         ids = [token for token, _ in self.logit_bias]
-        if len(ids) > MAX_BIASES or ids != sorted(set(ids)) or 0.0 in (bias for _, bias in self.logit_bias):
-            raise PolicyError("parameter logit_bias", expected=f"up to {MAX_BIASES} ascending ids, no bias of 0")
+        if len(ids) > limits.BIASES or ids != sorted(set(ids)) or 0.0 in (bias for _, bias in self.logit_bias):
+            raise PolicyError("parameter logit_bias", expected=f"up to {limits.BIASES} ascending ids, no bias of 0")
         for token, bias in self.logit_bias:
-            _range("logit_bias", token, 0, 2**31 - 1)
-            _range("logit_bias", bias, -100.0, 100.0)
+            _range("logit_bias", token, 0, limits.U31)
+            _range("logit_bias", bias, *limits.BIAS)
 
     @property
     def processed(self) -> bool:
@@ -110,10 +106,10 @@ class SamplingParams:
         try:
             return cls(
                 _float(fields[1], "temperature"),
-                encoding.uint(fields[2], "top_k", MAX_K),
+                encoding.uint(fields[2], "top_k", limits.ENTRIES),
                 _float(fields[3], "top_p"),
                 _float(fields[4], "min_p"),
-                encoding.uint(fields[5], "max_tokens", 2**31 - 1),
+                encoding.uint(fields[5], "max_tokens", limits.U31),
                 *_repeat(fields.get(6)),
                 _float(fields.get(7, 0.0), "frequency_penalty"),
                 _float(fields.get(8, 0.0), "presence_penalty"),
@@ -251,10 +247,10 @@ def _repeat(value: encoding.Value) -> tuple[float, int]:
     penalty, count = encoding.array(value, 2, "repeat penalty")
     if count == 0:
         raise MalformedError("repeat_last_n", expected="at least 1 where it is given", found="0")
-    return _float(penalty, "repeat_penalty"), encoding.uint(count, "repeat_last_n", 2**31 - 1)
+    return _float(penalty, "repeat_penalty"), encoding.uint(count, "repeat_last_n", limits.U31)
 
 
 def _biases(value: encoding.Value) -> tuple[tuple[int, float], ...]:
     given = encoding.array([] if value is None else value, None, "logit_bias")
     pairs = [encoding.array(pair, 2, "logit bias") for pair in given]
-    return tuple((encoding.uint(token, "biased id", 2**31 - 1), _float(bias, "bias")) for token, bias in pairs)
+    return tuple((encoding.uint(token, "biased id", limits.U31), _float(bias, "bias")) for token, bias in pairs)

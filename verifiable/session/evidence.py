@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 
-from verifiable import files
+from verifiable import files, limits
 from verifiable.errors import MalformedError
 from verifiable.session.opening import Opening
 from verifiable.session.records import SECRET_BYTES, Source
@@ -20,8 +20,6 @@ from verifiable.wire import encoding
 from verifiable.wire.sealed import seal, unseal
 
 VERSION = 1
-MAX_BYTES = 1 << 28
-MAX_TOKENS = 1 << 22
 _NEW_STEP = 8
 
 
@@ -85,7 +83,7 @@ class PackedTokens:
     @classmethod
     def from_cbor(cls, value: encoding.Value) -> PackedTokens:
         items = encoding.array(value, 4, "packed tokens")
-        count = encoding.uint(items[0], "packed token count", MAX_TOKENS)
+        count = encoding.uint(items[0], "packed token count", limits.PACKED_TOKENS)
         width = encoding.uint(items[1], "packed token width", 4)
         packed = cls(
             count,
@@ -122,8 +120,8 @@ class TurnEvidence:
     def from_cbor(cls, value: encoding.Value) -> TurnEvidence:
         items = encoding.array(value, 4, "turn evidence")
         return cls(
-            encoding.uint(items[0], "turn number", 2**32 - 1),
-            encoding.bytes_(items[1], "turn request", maximum=1 << 26),
+            encoding.uint(items[0], "turn number", limits.U32),
+            encoding.bytes_(items[1], "turn request", maximum=limits.OPENED_REQUEST_BYTES),
             encoding.bytes_(items[2], "turn secret", SECRET_BYTES),
             None if items[3] is None else PackedTokens.from_cbor(items[3]),
         )
@@ -158,7 +156,7 @@ class Evidence:
         """Read evidence strictly; raises MalformedError. Checks nothing against the signatures: see
         checks.check_evidence.
         """
-        fields = unseal(data, 7, "evidence", MAX_BYTES)
+        fields = unseal(data, 7, "evidence", limits.EVIDENCE_BYTES)
         encoding.version(fields[1], VERSION, "evidence version")
         turns = tuple(TurnEvidence.from_cbor(turn) for turn in encoding.array(fields[7], None, "evidence turns"))
         numbers = [turn.turn for turn in turns]
@@ -166,8 +164,8 @@ class Evidence:
             raise MalformedError("evidence turns", expected="ascending turn numbers", found=str(numbers[:10]))
         return cls(
             Kind(encoding.uint(fields[2], "evidence kind", max(Kind))),
-            encoding.bytes_(fields[3], "evidence head", maximum=1 << 20),
-            encoding.bytes_(fields[4], "evidence manifest", maximum=1 << 20),
+            encoding.bytes_(fields[3], "evidence head", maximum=limits.SIGNED_BYTES),
+            encoding.bytes_(fields[4], "evidence manifest", maximum=limits.SIGNED_BYTES),
             Opening.from_cbor(fields[5], fields[6]),
             turns,
         )
@@ -175,4 +173,4 @@ class Evidence:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Evidence:
         """Read evidence from a file; raises OSError or MalformedError."""
-        return cls.parse(files.read(path, MAX_BYTES))
+        return cls.parse(files.read(path, limits.EVIDENCE_BYTES))

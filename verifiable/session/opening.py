@@ -8,13 +8,11 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.tlog import merkle
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire import encoding
-
-MAX_LEAVES = 1 << 20
-MAX_LEAF_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +77,12 @@ class Opening:
     def from_cbor(cls, leaves: encoding.Value, proof: encoding.Value) -> Opening:
         opened: dict[int, bytes] = {}
         last = -1
-        for entry in encoding.array(leaves, None, "opened leaves", maximum=MAX_LEAVES):
+        for entry in encoding.array(leaves, None, "opened leaves", maximum=limits.OPENED_LEAVES):
             index_value, data = encoding.array(entry, 2, "opened leaf")
             index = encoding.uint(index_value, "opened leaf index")
             if index <= last:
                 raise MalformedError("opened leaves", expected="ascending indices", found=f"{index} after {last}")
-            opened[index] = encoding.bytes_(data, "opened leaf", maximum=MAX_LEAF_BYTES)
+            opened[index] = encoding.bytes_(data, "opened leaf", maximum=limits.LEAF_BYTES)
             last = index
         hashes = tuple(encoding.bytes_(item, "proof hash", 32) for item in encoding.array(proof, None, "opening proof"))
         return cls(opened, hashes)

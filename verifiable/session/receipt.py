@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from os import PathLike
 
-from verifiable import files
+from verifiable import files, limits
 from verifiable.session.opening import Opening
 from verifiable.wire import encoding
 from verifiable.wire.sealed import seal, unseal
 
 VERSION = 1
 CAPABILITY_BYTES = 32
-MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +38,20 @@ class Receipt:
     @classmethod
     def parse(cls, data: bytes) -> Receipt:
         """Read a receipt strictly; raises MalformedError. Checks no signature: see checks.check_receipt."""
-        fields = unseal(data, 8, "receipt", MAX_BYTES)
+        fields = unseal(data, 8, "receipt", limits.RECEIPT_BYTES)
         encoding.version(fields[1], VERSION, "receipt version")
         return cls(
-            encoding.bytes_(fields[2], "receipt head", maximum=MAX_BYTES),
-            encoding.bytes_(fields[3], "receipt manifest", maximum=MAX_BYTES),
+            encoding.bytes_(fields[2], "receipt head", maximum=limits.RECEIPT_BYTES),
+            encoding.bytes_(fields[3], "receipt manifest", maximum=limits.RECEIPT_BYTES),
             Opening.from_cbor(fields[4], fields[5]),
-            encoding.uint(fields[6], "receipt turn", 2**32 - 1),
+            encoding.uint(fields[6], "receipt turn", limits.U32),
             encoding.bytes_(fields[7], "receipt capability", CAPABILITY_BYTES),
-            None if fields[8] is None else encoding.bytes_(fields[8], "receipt log proof", maximum=MAX_BYTES),
+            None
+            if fields[8] is None
+            else encoding.bytes_(fields[8], "receipt log proof", maximum=limits.RECEIPT_BYTES),
         )
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Receipt:
         """Read a receipt from a file; raises OSError or MalformedError."""
-        return cls.parse(files.read(path, MAX_BYTES))
+        return cls.parse(files.read(path, limits.RECEIPT_BYTES))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from verifiable import limits
 from verifiable.errors import MalformedError
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams
@@ -23,7 +24,6 @@ VERSION = 1
 SALT_BYTES = 16
 SESSION_ID_BYTES = 16
 SECRET_BYTES = 32
-MAX_NONCE_BYTES = 64
 
 
 class Source(enum.IntEnum):
@@ -290,30 +290,30 @@ def _parse_open(place: _Place, fields: list[encoding.Value]) -> Leaf:
 def _parse_turn(place: _Place, fields: list[encoding.Value]) -> Leaf:
     return Turn(
         *place,
-        turn=encoding.uint(fields[0], "turn number", 2**32 - 1),
+        turn=encoding.uint(fields[0], "turn number", limits.U32),
         request_digest=encoding.bytes_(fields[1], "request digest", 32),
         prompt_digest=encoding.bytes_(fields[2], "prompt digest", 32),
-        prompt_count=encoding.uint(fields[3], "prompt count", 2**31 - 1),
+        prompt_count=encoding.uint(fields[3], "prompt count", limits.U31),
         params=SamplingParams.from_cbor(fields[4]),
         stop_digest=encoding.bytes_(fields[5], "stop digest", 32),
-        nonce=encoding.bytes_(fields[6], "nonce", maximum=MAX_NONCE_BYTES),
+        nonce=encoding.bytes_(fields[6], "nonce", maximum=limits.NONCE_BYTES[1]),
         nonce_source=NonceSource(encoding.uint(fields[7], "nonce source", max(NonceSource))),
-        cached=encoding.uint(fields[8], "cached count", 2**31 - 1),
+        cached=encoding.uint(fields[8], "cached count", limits.U31),
     )
 
 
 def _parse_token(place: _Place, fields: list[encoding.Value]) -> Leaf:
     return Token(
         *place,
-        turn=encoding.uint(fields[0], "turn number", 2**32 - 1),
-        position=encoding.uint(fields[1], "token position", 2**31 - 1),
-        token=encoding.uint(fields[2], "token id", 2**31 - 1),
+        turn=encoding.uint(fields[0], "turn number", limits.U32),
+        position=encoding.uint(fields[1], "token position", limits.U31),
+        token=encoding.uint(fields[2], "token id", limits.U31),
         source=Source(encoding.uint(fields[3], "token source", max(Source))),
-        step=encoding.uint(fields[4], "decode step", 2**31 - 1),
-        row=encoding.uint(fields[5], "decode row", 2**31 - 1),
+        step=encoding.uint(fields[4], "decode step", limits.U31),
+        row=encoding.uint(fields[5], "decode row", limits.U31),
         entries=Entries.from_bytes(
-            encoding.bytes_(fields[6], "record ids", maximum=512),
-            encoding.bytes_(fields[7], "record logits", maximum=512),
+            encoding.bytes_(fields[6], "record ids", maximum=4 * limits.ENTRIES),
+            encoding.bytes_(fields[7], "record logits", maximum=4 * limits.ENTRIES),
         ),
     )
 
@@ -321,19 +321,19 @@ def _parse_token(place: _Place, fields: list[encoding.Value]) -> Leaf:
 def _parse_end(place: _Place, fields: list[encoding.Value]) -> Leaf:
     return End(
         *place,
-        turn=encoding.uint(fields[0], "turn number", 2**32 - 1),
+        turn=encoding.uint(fields[0], "turn number", limits.U32),
         finish=Finish(encoding.uint(fields[1], "finish reason", max(Finish))),
-        prompt_count=encoding.uint(fields[2], "prompt count", 2**31 - 1),
-        completion_count=encoding.uint(fields[3], "completion count", 2**31 - 1),
+        prompt_count=encoding.uint(fields[2], "prompt count", limits.U31),
+        completion_count=encoding.uint(fields[3], "completion count", limits.U31),
         text_digest=encoding.bytes_(fields[4], "text digest", 32),
         tokens_digest=encoding.bytes_(fields[5], "tokens digest", 32),
-        drafted=encoding.uint(fields[6], "drafted count", 2**31 - 1),
-        accepted=encoding.uint(fields[7], "accepted count", 2**31 - 1),
+        drafted=encoding.uint(fields[6], "drafted count", limits.U31),
+        accepted=encoding.uint(fields[7], "accepted count", limits.U31),
     )
 
 
 def _parse_close(place: _Place, fields: list[encoding.Value]) -> Leaf:
-    return Close(*place, turns=encoding.uint(fields[0], "turn count", 2**32 - 1))
+    return Close(*place, turns=encoding.uint(fields[0], "turn count", limits.U32))
 
 
 _PARSERS = {0: _parse_open, 1: _parse_turn, 2: _parse_token, 3: _parse_end, 4: _parse_close}

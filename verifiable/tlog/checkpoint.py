@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.tlog.note import Ed25519Verifier, Note, Verifier, check_text, sign_note
 from verifiable.wire.keys import PrivateKey, PublicKey
@@ -32,7 +33,7 @@ class Checkpoint:
     extensions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 <= self.size < 2**63 or len(self.root) != HASH_SIZE:
+        if not 0 <= self.size <= limits.U63 or len(self.root) != HASH_SIZE:
             raise MalformedError("checkpoint", expected="a size below 2^63 and a root of 32 bytes", found=self.size)
         for line in (self.origin, *self.extensions):
             if not line or "\n" in line:

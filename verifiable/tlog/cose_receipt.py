@@ -16,11 +16,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.tlog.merkle import HASH_SIZE, leaf_hash, root_from_inclusion
 from verifiable.wire import cose
 from verifiable.wire.encoding import Map, array, bytes_, decode, encode, map_, text, uint
-from verifiable.wire.keys import MAX_NAME, PrivateKey, PublicKey
+from verifiable.wire.keys import PrivateKey, PublicKey
 
 CLAIMS: Final = 15
 VDS: Final = 395
@@ -33,8 +34,6 @@ ISSUER: Final = 1
 
 SIZE: Final = -65537
 """CWT claim of ours, from the range for private use: the size of the tree whose root was signed."""
-
-MAX_PATH: Final = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Proof:
     def decode(cls, data: bytes) -> Proof:
         """Parse it strictly."""
         size, index, path = array(decode(data), 3, "inclusion proof")
-        hashes = array(path, None, "inclusion proof: path", maximum=MAX_PATH)
+        hashes = array(path, None, "inclusion proof: path", maximum=limits.PROOF_HASHES)
         return cls(
             uint(size, "inclusion proof: size"),
             uint(index, "inclusion proof: index"),
@@ -139,7 +138,7 @@ def verify_receipt(data: bytes, entry: bytes, trusted: Iterable[PublicKey]) -> I
     receipt = CoseReceipt.parse(data)
     protected = map_(receipt.envelope.protected, (cose.ALG, cose.KID, CLAIMS, VDS), "receipt: protected header")
     claims = map_(protected[CLAIMS], (ISSUER, SIZE), "receipt: claims")
-    origin = text(claims[ISSUER], "receipt: issuer", MAX_NAME)
+    origin = text(claims[ISSUER], "receipt: issuer", limits.KEY_NAME_BYTES)
     size = uint(claims[SIZE], "receipt: size")
     proof = receipt.proof
     if proof.size != size:

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.tlog.checkpoint import Checkpoint
 from verifiable.tlog.note import Signature
 from verifiable.wire.keys import PrivateKey, PublicKey, check_name, join_vkey, key_id, split_vkey
-from verifiable.wire.text import HASH_SIZE, MAX_INT
+from verifiable.wire.text import HASH_SIZE
 
 ED25519: Final = 0x04
 ML_DSA_44: Final = 0x06
@@ -42,7 +43,7 @@ class Cosignature:
         if len(data) != length:
             raise MalformedError("cosignature", expected=f"{length} bytes", found=f"{len(data)} bytes")
         timestamp = int.from_bytes(data[:8], "big")
-        if timestamp > MAX_INT:
+        if timestamp > limits.U63:
             raise MalformedError("cosignature: timestamp", expected="at most 2^63 - 1", found=timestamp)
         return cls(kind, timestamp, data[8:])
 
@@ -142,7 +143,7 @@ def cosign(text: str, key: PrivateKey, timestamp: int) -> Signature:
     Only for a text whose consistency with the last one signed was checked: see `verifiable.tlog.witness`.
     """
     Checkpoint.parse(text)
-    if not 0 <= timestamp <= MAX_INT:
+    if not 0 <= timestamp <= limits.U63:
         raise MalformedError("cosignature: timestamp", expected="0 to 2^63 - 1", found=timestamp)
     signature = Cosignature(ED25519, timestamp, key.sign(ed25519_message(text, timestamp)))
     return Signature(key.name, key_id(key.name, ED25519, key.public.raw), signature.format())

@@ -15,15 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.wire.keys import NOTE_ED25519, PrivateKey, PublicKey, check_name, key_id
 from verifiable.wire.text import read_base64, read_utf8, take_prefix, write_base64
-
-MAX_SIZE: Final = 1_000_000
-"""Longest note read, in bytes (as Go's sumdb/note)."""
-
-MAX_SIGNATURES: Final = 100
-"""Most signature lines read (as Go's sumdb/note; the specification asks for 16 at least)."""
 
 _DASH: Final = "— "
 
@@ -93,15 +88,15 @@ class Note:
     @classmethod
     def parse(cls, data: bytes) -> Note:
         """Parse a note strictly; `format` gives the same bytes back."""
-        content = read_utf8(data, "note", MAX_SIZE)
+        content = read_utf8(data, "note", limits.NOTE_BYTES)
         border = content.rfind("\n\n")
         if border < 0:
             raise MalformedError("note", expected="text, a blank line and signatures", found="no blank line")
         lines = content[border + 2 :].split("\n")
         if lines.pop() != "" or not lines:
             raise MalformedError("note", expected="signature lines, each with its newline", found="none, or cut short")
-        if len(lines) > MAX_SIGNATURES:
-            raise MalformedError("note", expected=f"at most {MAX_SIGNATURES} signatures", found=len(lines))
+        if len(lines) > limits.NOTE_SIGNATURES:
+            raise MalformedError("note", expected=f"at most {limits.NOTE_SIGNATURES} signatures", found=len(lines))
         return cls(content[: border + 1], tuple(map(Signature.parse, lines)))
 
     def format(self) -> bytes:
@@ -161,7 +156,7 @@ def check_text(text: str) -> str:
         data = text.encode("utf-8")
     except UnicodeEncodeError:
         raise MalformedError("note text", expected="valid Unicode", found="a lone surrogate") from None
-    return read_utf8(data, "note text", MAX_SIZE)
+    return read_utf8(data, "note text", limits.NOTE_BYTES)
 
 
 def sign_text(text: str, key: PrivateKey) -> Signature:

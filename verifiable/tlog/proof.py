@@ -18,15 +18,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from verifiable import limits
 from verifiable.errors import MalformedError
 from verifiable.tlog import merkle
 from verifiable.tlog.checkpoint import SignedCheckpoint, open_checkpoint
-from verifiable.tlog.note import MAX_SIZE, Verifier
+from verifiable.tlog.note import Verifier
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.text import HASH_SIZE, decimal, read_base64, read_utf8, take_prefix, write_base64
-
-MAX_PROOF: Final = 63
-"""Most hashes in a proof: a tree of fewer than 2^63 leaves has no longer path."""
 
 _HEADER: Final = "c2sp.org/tlog-proof@v1"
 
@@ -54,7 +52,7 @@ class TlogProof:
     @classmethod
     def parse(cls, data: bytes) -> TlogProof:
         """Parse a file strictly; `format` gives the same bytes back. The checkpoint is not looked into."""
-        content = read_utf8(data, "tlog-proof", 2 * MAX_SIZE)
+        content = read_utf8(data, "tlog-proof", 2 * limits.NOTE_BYTES)
         head, blank, checkpoint = content.partition("\n\n")
         lines = head.split("\n")
         if not blank or lines.pop(0) != _HEADER:
@@ -62,8 +60,10 @@ class TlogProof:
         extra = None
         if lines and lines[0].startswith("extra "):
             extra = read_base64(take_prefix(lines.pop(0), "extra ", "tlog-proof"), "tlog-proof: extra")
-        if not lines or len(lines) > 1 + MAX_PROOF:
-            raise MalformedError("tlog-proof", expected=f"an index and at most {MAX_PROOF} hashes", found=len(lines))
+        if not lines or len(lines) > 1 + limits.PROOF_HASHES:
+            raise MalformedError(
+                "tlog-proof", expected=f"an index and at most {limits.PROOF_HASHES} hashes", found=len(lines)
+            )
         index = decimal(take_prefix(lines[0], "index ", "tlog-proof"), "tlog-proof: index")
         proof = tuple(read_base64(line, "tlog-proof: hash", HASH_SIZE) for line in lines[1:])
         return cls(index, proof, checkpoint.encode("utf-8"), extra)

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from verifiable import limits
 from verifiable.errors import MalformedError
 from verifiable.tlog.merkle import HASH_SIZE, Node, node_hash, range_hash
 
 HEIGHT: Final = 8
 WIDTH: Final = 1 << HEIGHT
 MAX_LEVEL: Final = 63
-MAX_ENTRY: Final = 0xFFFF
-"""Longest entry in bytes: entry bundles have 16-bit length prefixes."""
-MAX_BUNDLE: Final = WIDTH * (MAX_ENTRY + 2)
+MAX_BUNDLE: Final = WIDTH * (limits.ENTRY_BYTES + 2)
 """Longest entry bundle in bytes."""
 
 ENTRIES: Final = -1
@@ -140,8 +139,10 @@ def encode_bundle(entries: Iterable[bytes]) -> bytes:
     """An entry bundle: each entry after its length as two bytes, big-endian."""
     parts = []
     for entry in entries:
-        if len(entry) > MAX_ENTRY:
-            raise MalformedError("log entry", expected=f"at most {MAX_ENTRY} bytes", found=f"{len(entry)} bytes")
+        if len(entry) > limits.ENTRY_BYTES:
+            raise MalformedError(
+                "log entry", expected=f"at most {limits.ENTRY_BYTES} bytes", found=f"{len(entry)} bytes"
+            )
         parts.append(len(entry).to_bytes(2, "big") + entry)
     return b"".join(parts)
 

@@ -20,11 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from verifiable import limits
 from verifiable.errors import MalformedError, VerifiableError, VerificationError
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.merkle import EMPTY_ROOT, verify_consistency
-from verifiable.tlog.note import MAX_SIZE, Note
-from verifiable.tlog.proof import MAX_PROOF
+from verifiable.tlog.note import Note
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.text import HASH_SIZE, decimal, read_base64, read_utf8, take_prefix, write_base64
 
@@ -45,12 +45,14 @@ class AddCheckpoint:
     @classmethod
     def parse(cls, data: bytes) -> AddCheckpoint:
         """Parse a body strictly; `format` gives the same bytes back."""
-        content = read_utf8(data, "add-checkpoint", 2 * MAX_SIZE)
+        content = read_utf8(data, "add-checkpoint", 2 * limits.NOTE_BYTES)
         head, blank, checkpoint = content.partition("\n\n")
         lines = head.split("\n")
-        if not blank or len(lines) > 1 + MAX_PROOF:
+        if not blank or len(lines) > 1 + limits.PROOF_HASHES:
             raise MalformedError(
-                "add-checkpoint", expected=f"a size, at most {MAX_PROOF} hashes and a checkpoint", found=len(lines)
+                "add-checkpoint",
+                expected=f"a size, at most {limits.PROOF_HASHES} hashes and a checkpoint",
+                found=len(lines),
             )
         old_size = decimal(take_prefix(lines[0], "old ", "add-checkpoint"), "add-checkpoint: old size")
         proof = tuple(read_base64(line, "add-checkpoint: hash", HASH_SIZE) for line in lines[1:])

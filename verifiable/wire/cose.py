@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.wire.encoding import Encodable, Map, Tagged, Value, array, bytes_, decode, encode, map_, text
 from verifiable.wire.keys import PrivateKey, PublicKey
@@ -21,8 +22,6 @@ TAG: Final = 18
 ALG, CRIT, KID, TYP = 1, 2, 4, 16
 ED25519: Final = -19
 EDDSA: Final = -8
-MAX_TYP: Final = 128
-"""Longest typ accepted, in bytes (RFC 9596; ours are media types)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ def check(parsed: Sign1, payload: bytes, trusted: Iterable[PublicKey]) -> Public
 
 def sign1(payload: bytes, key: PrivateKey, typ: str) -> bytes:
     """Sign a payload as a COSE_Sign1 of the given type (RFC 9596 `typ`)."""
-    protected: Map = {ALG: ED25519, KID: key.public.kid, TYP: text(typ, "typ", MAX_TYP)}
+    protected: Map = {ALG: ED25519, KID: key.public.kid, TYP: text(typ, "typ", limits.TYPE_BYTES)}
     return assemble(protected, {}, payload, key)
 
 
@@ -147,7 +146,7 @@ def _ours(data: bytes) -> tuple[Sign1, Unverified]:
     parsed = parse(data)
     protected = map_(parsed.protected, (ALG, KID, TYP), "COSE_Sign1 protected header")
     map_(parsed.unprotected, (), "COSE_Sign1 unprotected header")
-    typ = text(protected[TYP], "COSE_Sign1 typ", MAX_TYP)
+    typ = text(protected[TYP], "COSE_Sign1 typ", limits.TYPE_BYTES)
     kid = bytes_(protected[KID], "COSE_Sign1 kid", length=32)
     if parsed.payload is None:
         raise MalformedError("COSE_Sign1 payload", expected="an attached payload", found="none")

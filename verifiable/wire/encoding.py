@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from verifiable import limits
 from verifiable.errors import MalformedError
 
 Value: TypeAlias = "int | bytes | str | bool | float | list[Value] | dict[int | bytes | str, Value] | Tagged | None"
@@ -49,9 +50,9 @@ class Bounds:
         items: data items in all, map keys counted.
     """
 
-    size: int = 16 << 20
-    depth: int = 16
-    items: int = 1 << 20
+    size: int = limits.CBOR_BYTES
+    depth: int = limits.CBOR_DEPTH
+    items: int = limits.CBOR_ITEMS
 
     def __post_init__(self) -> None:
         if not 1 <= self.depth <= 100:  # the decoder recurses: deeper input must not reach Python's own limit
@@ -347,7 +348,7 @@ def map_(value: Value, required: Iterable[int], what: str, *, optional: Iterable
     return value
 
 
-def uint(value: Value, what: str, maximum: int = 2**63 - 1) -> int:
+def uint(value: Value, what: str, maximum: int = limits.U63) -> int:
     """The value as an integer from 0 to `maximum`. The default fits a signed 64-bit column of a database."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise MalformedError(what, expected="an unsigned integer", found=_kind(value))

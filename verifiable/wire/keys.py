@@ -19,6 +19,7 @@ from typing import Final
 from nacl import bindings
 from nacl.exceptions import BadSignatureError
 
+from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.wire.encoding import encode
 from verifiable.wire.text import read_base64, write_base64
@@ -26,8 +27,6 @@ from verifiable.wire.text import read_base64, write_base64
 NOTE_ED25519: Final = 0x01
 """Signature type of an Ed25519 signature over the text of a note (C2SP signed-note)."""
 
-MAX_NAME: Final = 256
-"""Longest key name accepted, in UTF-8 bytes. C2SP sets no bound; a log's origin is shorter than this."""
 
 _PRIVATE: Final = "PRIVATE+KEY+"
 
@@ -40,8 +39,8 @@ def check_name(name: str) -> str:
         size = len(name.encode("utf-8"))
     except UnicodeEncodeError:
         raise MalformedError("key name", expected="valid Unicode", found=ascii(name)) from None
-    if size > MAX_NAME:
-        raise MalformedError("key name", expected=f"at most {MAX_NAME} bytes", found=f"{size} bytes")
+    if size > limits.KEY_NAME_BYTES:
+        raise MalformedError("key name", expected=f"at most {limits.KEY_NAME_BYTES} bytes", found=f"{size} bytes")
     return name
 
 

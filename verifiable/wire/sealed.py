@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
+from verifiable import limits
 from verifiable.errors import MalformedError
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Bounds, Map
@@ -26,8 +27,9 @@ def unseal(data: bytes, count: int, what: str, maximum: int) -> Map:
     """Read what `seal` wrote with keys 1 to `count`; at most `maximum` bytes. Raises MalformedError."""
     if len(data) > maximum:
         raise MalformedError(what, expected=f"at most {maximum} bytes", found=f"{len(data)} bytes")
+    fewest, most = limits.SEALED_ITEMS
     # An item takes a byte at least, and Python some fifty: bound the count well below the bytes.
-    bounds = Bounds(size=maximum, items=max(1 << 12, min(len(data) // 4, 1 << 22)))
+    bounds = Bounds(size=maximum, items=max(fewest, min(len(data) // 4, most)))
     fields = encoding.map_(encoding.decode(data, bounds), range(1, count + 2), what)
     encoding.bytes_(fields[count + 1], f"{what} checksum", DIGEST_BYTES)
     checksum = hashlib.sha256(data[:-DIGEST_BYTES]).digest()

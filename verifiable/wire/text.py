@@ -6,17 +6,16 @@ import base64
 import re
 from typing import Final
 
+from verifiable import limits
 from verifiable.errors import MalformedError
 
 HASH_SIZE: Final = 32
-MAX_INT: Final = 2**63 - 1
-"""Largest size, index or time read from text; what C2SP allows and a signed 64-bit column holds."""
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]*", re.ASCII)
 
 
-def decimal(text: str, what: str, maximum: int = MAX_INT) -> int:
+def decimal(text: str, what: str, maximum: int = limits.U63) -> int:
     """Read an ASCII decimal without sign, spaces or leading zeros."""
     if not _DECIMAL.fullmatch(text):
         raise MalformedError(what, expected="a decimal without sign or leading zeros", found=text)

@@ -12,18 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.net.client import ExchangeError, Failure, HttpClient
 from verifiable.session.records import SESSION_ID_BYTES
 from verifiable.wire.text import HASH_SIZE, from_hex, read_base64url
-
-MAX_MANIFEST = 1 << 20
-MAX_RECEIPT = 1 << 20
-MAX_LISTING = 4 << 20
-MAX_EVIDENCE = 64 << 20
-"""Bytes of an answer. Evidence of kind tokens takes some three bytes a token, of kind full some 450."""
-MAX_PAGES = 1000
-PAGE = 1000
 
 _FAILED = {
     Failure.SLOW: "the provider's answer to {} is too slow",
@@ -64,19 +57,19 @@ class Client:
 
     def manifest(self) -> bytes:
         """The provider's current manifest, signed; not checked here."""
-        return self._get("/v1/manifest", MAX_MANIFEST)
+        return self._get("/v1/manifest", limits.SIGNED_BYTES)
 
     def sessions(self, most: int) -> list[Listed]:
         """The newest sessions, at most `most`. Raises MalformedError where the list is not well formed."""
         sessions: dict[bytes, Listed] = {}
         before: str | None = None
-        for _ in range(MAX_PAGES):
-            query = {"limit": str(min(PAGE, most))} | ({} if before is None else {"before": before})
-            page = _object(self._get("/v1/sessions", MAX_LISTING, query))
+        for _ in range(limits.PAGES):
+            query = {"limit": str(min(limits.LISTED, most))} | ({} if before is None else {"before": before})
+            page = _object(self._get("/v1/sessions", limits.LISTING_BYTES, query))
             entries = page.get("sessions")
-            if not isinstance(entries, list) or len(entries) > PAGE:
+            if not isinstance(entries, list) or len(entries) > limits.LISTED:
                 found = type(entries).__name__
-                raise MalformedError("sessions", expected=f"a list of at most {PAGE}", found=found)
+                raise MalformedError("sessions", expected=f"a list of at most {limits.LISTED}", found=found)
             for entry in entries:
                 listed = _listed(entry)
                 if listed.session in sessions:
@@ -95,7 +88,7 @@ class Client:
     def receipt(self, session: bytes, size: int | None = None) -> bytes:
         """The receipt of a session, under the head of `size` leaves or the newest."""
         query = None if size is None else {"size": str(size)}
-        return self._get(f"/v1/sessions/{session.hex()}/receipt", MAX_RECEIPT, query)
+        return self._get(f"/v1/sessions/{session.hex()}/receipt", limits.RECEIPT_BYTES, query)
 
     def evidence(
         self, session: bytes, kind: str = "tokens", turns: Sequence[int] | None = None, size: int | None = None
@@ -106,16 +99,16 @@ class Client:
             query["turns"] = ",".join(map(str, turns))
         if size is not None:
             query["size"] = str(size)
-        return self._get(f"/v1/sessions/{session.hex()}/evidence", MAX_EVIDENCE, query)
+        return self._get(f"/v1/sessions/{session.hex()}/evidence", limits.EVIDENCE_BYTES, query)
 
     def checkpoint(self) -> bytes:
         """The log's newest checkpoint, a signed note; not checked here."""
-        return self._get("/log/checkpoint", MAX_RECEIPT)
+        return self._get("/log/checkpoint", limits.RECEIPT_BYTES)
 
     def log_proof(self, session: bytes, size: int) -> bytes:
         """The `.tlog-proof` file of a session's head of `size` leaves; not checked here."""
         query = {"session": session.hex(), "head": str(size)}
-        return self._get("/v1/log/proof", MAX_RECEIPT, query, accept="text/x.tlog.proof")
+        return self._get("/v1/log/proof", limits.RECEIPT_BYTES, query, accept="text/x.tlog.proof")
 
     def log_file(self, path: str, most: int) -> bytes:
         """A file of the log, a tile or a bundle of entries, of at most `most` bytes."""
@@ -123,7 +116,7 @@ class Client:
 
     def consistency(self, old: int, new: int) -> list[bytes]:
         """The hashes that say that the log of size `new` extends that of size `old`. Raises MalformedError."""
-        page = _object(self._get("/v1/log/consistency", MAX_RECEIPT, {"old": str(old), "new": str(new)}))
+        page = _object(self._get("/v1/log/consistency", limits.RECEIPT_BYTES, {"old": str(old), "new": str(new)}))
         path = page.get("path")
         hashes = [from_hex(item, HASH_SIZE) for item in path] if isinstance(path, list) and len(path) <= 128 else [None]
         if not all(hashes):
@@ -194,6 +187,6 @@ def _listed(entry: object) -> Listed:
 
 def _count(entry: Mapping[str, Any], name: str) -> int:
     value = entry.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limits.U63:
         raise MalformedError(f"listed session: {name}", expected="a whole number", found=str(value)[:80])
     return value

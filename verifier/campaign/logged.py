@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from verifiable import limits
 from verifiable.checking import fraud
 from verifiable.checking.checks import SignedHead
 from verifiable.checking.fraud import Fraud, FraudKind
@@ -107,11 +108,11 @@ class LogReader:
         return self._known
 
     def _fetch(self, checkpoint: Checkpoint) -> tuple[bytes, ...]:
-        if checkpoint.size > fraud.MAX_ENTRIES:
+        if checkpoint.size > limits.FRAUD_ENTRIES:
             raise VerificationError(
                 "the log is longer than a fraud file holds",
                 code="no-evidence",
-                expected=f"at most {fraud.MAX_ENTRIES:,} entries",
+                expected=f"at most {limits.FRAUD_ENTRIES:,} entries",
                 found=f"{checkpoint.size:,}",
             )
         entries: list[bytes] = []
@@ -120,11 +121,11 @@ class LogReader:
             data = self._client.log_file(bundle.path(), MAX_BUNDLE)
             entries += decode_bundle(data, bundle.width)
             size += len(data)
-            if size > fraud.MAX_BYTES // 2 or time.monotonic() > ends:
+            if size > limits.FRAUD_BYTES // 2 or time.monotonic() > ends:
                 raise VerificationError(
                     "the log's entries are too much to read",
                     code="unreachable",
-                    expected=f"{fraud.MAX_BYTES // 2:,} bytes within {SECONDS:g} s",
+                    expected=f"{limits.FRAUD_BYTES // 2:,} bytes within {SECONDS:g} s",
                     found=f"{size:,} bytes so far",
                 )
         root = Tree.from_leaves(map(leaf_hash, entries)).root()

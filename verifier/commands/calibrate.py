@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from verifiable import limits
 from verifiable.commands.groups import group, grouped
 from verifiable.commands.model_options import DeviceOptions, Lora, RopeOptions
 from verifiable.errors import MalformedError, PolicyError
@@ -105,7 +106,7 @@ def read_settings(
             raise PolicyError("settings come from the manifest", expected="--manifest or settings", found="both")
         if not trust:
             raise PolicyError("no key to trust the manifest with", expected="--trust KEY", found="none")
-        stated = verify_manifest(read(manifest, 1 << 20), files.read_trust(trust))
+        stated = verify_manifest(read(manifest, limits.SIGNED_BYTES), files.read_trust(trust))
         return stated.runtime, stated.k
     nothing_measured = ProbeResult(True, bytes(32), (), BuildInfo("", "", ""), 0.0)
     return describe(settings, nothing_measured), 40

@@ -6,9 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from verifiable import files
+from verifiable import files, limits
 from verifiable.errors import MalformedError
-from verifiable.session import evidence as evidences, receipt as receipts
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
 from verifiable.wire.key_file import MAX_BYTES, read_public
@@ -27,7 +26,7 @@ def read_trust(values: Sequence[str]) -> list[PublicKey]:
 def read_receipt(path: Path) -> Receipt:
     """A receipt from a file: the bytes, or the base64url text in which the API hands them out."""
     try:
-        return Receipt.parse(_decoded(files.read(path, 2 * receipts.MAX_BYTES)))
+        return Receipt.parse(_decoded(files.read(path, 2 * limits.RECEIPT_BYTES)))
     except MalformedError as error:
         hint = error.hint or "Name the file that came with an answer as its receipt."
         raise MalformedError(
@@ -37,7 +36,7 @@ def read_receipt(path: Path) -> Receipt:
 
 def read_target(path: Path) -> Receipt | Evidence:
     """A receipt or evidence from a file, whichever it is. Raises MalformedError when it is neither."""
-    data = _decoded(files.read(path, evidences.MAX_BYTES))
+    data = _decoded(files.read(path, limits.EVIDENCE_BYTES))
     # Both begin as a map {1: version, 2: …}; the second value is a receipt's head or the evidence's kind.
     major = data[4] >> 5 if len(data) > 4 and data[1:4] == b"\x01\x01\x02" else -1
     if major == 2:

@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 
+from verifiable import limits
 from verifiable.errors import PolicyError, VerificationError
 from verifiable.tlog.cosignature import CosignerKey
 from verifiable.wire.key_file import read_public
 from verifiable.wire.keys import PublicKey
 from verifier.monitor.fetch import HttpFetch
-from verifier.monitor.monitor import MAX_MANIFEST, ForkError, Look, Monitor, TwoHeadsError
+from verifier.monitor.monitor import ForkError, Look, Monitor, TwoHeadsError
 
 
 def monitor(
@@ -37,7 +38,7 @@ def monitor(
     keys = [CosignerKey.parse(text) for text in witness or ()]
     if quorum > len(keys):
         raise PolicyError("--quorum", expected=f"at most {len(keys)}, the number of --witness", found=quorum)
-    manifest = None if beside is None else lambda: beside("v1/manifest", MAX_MANIFEST)
+    manifest = None if beside is None else lambda: beside("v1/manifest", limits.SIGNED_BYTES)
     follower = Monitor(fetch, _key(trust), state, keys, quorum, entries, manifest)
     try:
         while True:

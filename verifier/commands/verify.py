@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from verifiable.checking.fraud import MAX_BYTES
+from verifiable import limits
 from verifiable.checking.verdict import Verdict
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.files import read
@@ -57,7 +57,7 @@ def verify(
         return _verify_fork(fork, keys, as_json)
     if fraud is not None:
         delay = round(1000 * parse_time(merge_delay, "--merge-delay"))
-        return _say_failure(frauds.verify(read(fraud, MAX_BYTES), keys, delay), as_json)
+        return _say_failure(frauds.verify(read(fraud, limits.FRAUD_BYTES), keys, delay), as_json)
     if receipt is None:
         raise PolicyError("nothing to verify", expected="a receipt, or --fraud FILE", found="neither")
     parsed = files.read_receipt(receipt)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from verifiable import limits
 from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Batch, Context
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import Request
-from verifiable.sampling.logits import MAX_K, Floats
+from verifiable.sampling.logits import Floats
 from verifiable.sampling.sampler import SamplingDefaults, sampling_key
 from verifiable.sampling.turn import TurnSampler
 from verifier.model.texts import DAY, Conversation
@@ -22,11 +23,11 @@ def converse(model: Model, settings: RuntimeSettings, requests: Sequence[Request
     """Generate one answer to each request, all in one context, until each has ended or is full."""
     prompts = [prompt_ids(model, request, DAY) for request in requests]
     asked = [
-        request.params(SamplingDefaults(), MAX_K, settings.n_ctx, len(ids))
+        request.params(SamplingDefaults(), limits.ENTRIES, settings.n_ctx, len(ids))
         for request, ids in zip(requests, prompts, strict=True)
     ]
     samplers = [
-        TurnSampler(params, sampling_key(request.nonce or b"", request.digest(), 0), min(MAX_K, model.n_vocab))
+        TurnSampler(params, sampling_key(request.nonce or b"", request.digest(), 0), min(limits.ENTRIES, model.n_vocab))
         for request, params in zip(requests, asked, strict=True)
     ]
     answers: list[list[int]] = [[] for _ in requests]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from verifiable import files
+from verifiable import files, limits
 from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest
@@ -22,7 +22,6 @@ from verifiable.session.head import Head
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.cosignature import CosignerKey
 from verifiable.tlog.merkle import EMPTY_ROOT, HASH_SIZE, Tree, consistency_path, leaf_hash, verify_consistency
-from verifiable.tlog.note import MAX_SIZE
 from verifiable.tlog.tiles import (
     HEIGHT,
     MAX_BUNDLE,
@@ -39,8 +38,6 @@ from verifiable.wire.keys import PublicKey
 from verifier.monitor.fetch import Fetch
 from verifier.monitor.fork import fork_file
 from verifier.monitor.headbook import HeadBook
-
-MAX_MANIFEST = 1 << 20
 
 
 class ForkError(VerificationError):
@@ -122,7 +119,7 @@ class Monitor:
             VerificationError: not signed, too few witnesses, not a checkpoint at all (`malformed`), or the log gives no
                 tiles that fit (`no-evidence`).
         """
-        note = self.fetch("checkpoint", MAX_SIZE)
+        note = self.fetch("checkpoint", limits.NOTE_BYTES)
         try:
             signed = open_checkpoint(note, self.log, self.witnesses, self.quorum)
         except MalformedError as error:  # what the log serves is no input of the user's: a finding, and asked for again

@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from verifiable import limits
 from verifiable.checking.checks import OpenedTurn
 from verifiable.sampling.logits import Entries, Ids, Ranked
 from verifiable.sampling.processors import Mask, Processor, needs_vocabulary, visible
 from verifiable.sampling.sampler import SLACK, SamplingParams, acceptable, gumbel, sampling_key, survivors
 from verifiable.session.records import Turn
 from verifier.offline.fault import Fault
-
-MAX_TEMPERATURE = 100.0
-"""The largest temperature that parameters may name (SamplingParams)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def explain_temperature(
     1/T from below where l_x > l_i and from above where l_x < l_i. Candidates do not depend on T. The interval found
     is confirmed by replaying the whole turn at a temperature inside it.
     """
-    low, high = 1.0 / MAX_TEMPERATURE, math.inf
+    low, high = 1.0 / limits.TEMPERATURE[1], math.inf
     for index, (row, token) in enumerate(zip(entries, tokens, strict=True)):
         bounds = _inverse_bounds(row, params, key, first + index, token)
         if bounds is None:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from verifiable import limits
 from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.manifest.manifest import Runtime
 from verifiable.request.request import COMPLETION, parse_body
-from verifiable.sampling.logits import MAX_K, Entries
+from verifiable.sampling.logits import Entries
 from verifier.model.reexecute import Reexecutor
 from verifier.model.texts import DAY, Conversation, requests
 from verifier.model.worker import Worker
@@ -69,7 +70,7 @@ def replays(worker: Reexecutor, runtime: Runtime, talks: Sequence[Conversation])
     scored_by = []
     for settings in replay_settings(runtime):
         worker.load(settings)
-        scored_by.append([worker.score(talk.prompt, talk.answer, MAX_K) for talk in talks])
+        scored_by.append([worker.score(talk.prompt, talk.answer, limits.ENTRIES) for talk in talks])
     hint = "The tolerant tier has no scale of its own here: audit where the fingerprint agrees."
     return different(scored_by, _apart, runtime, hint)
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from verifiable import limits
 from verifiable.checking.checks import OpenedTurn
 from verifiable.checking.verdict import About, Caveat, Status
 from verifiable.manifest.manifest import Runtime
-from verifiable.sampling.logits import MAX_K, Entries
+from verifiable.sampling.logits import Entries
 from verifiable.session.challenge import place_window
 from verifier.model.reexecute import Reexecutor
 from verifier.tolerant.calibrate import Scored, different, replay_settings
@@ -63,7 +64,7 @@ def measure_turns(
         for turn, records, part in zip(turns, shown, parts, strict=True):
             ids = [token.token for token in records[: part.stop]]
             before = [*prompts[turn.number], *ids[: part.start]]
-            rows.append(worker.score(before, ids[part.start :], MAX_K) if part else [])
+            rows.append(worker.score(before, ids[part.start :], limits.ENTRIES) if part else [])
         scored.append(rows)
     hint = "Audit on a machine with the provider's fingerprint."
     usable = different(scored, lambda one, other: _bits(one) != _bits(other), runtime, hint)

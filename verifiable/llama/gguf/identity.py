@@ -12,12 +12,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
+from verifiable import limits
 from verifiable.errors import EngineError
 from verifiable.llama.gguf.checks import TOKENS, unusable
 from verifiable.llama.gguf.lora import Adapter, inspect_adapters
 from verifiable.llama.gguf.parts import inspect_parts
 from verifiable.llama.gguf.types import ARRAY, I32, STRING, TYPE_NAMES, U32, ArrayPlace, GGUFInfo
-from verifiable.manifest.identity import MAX_SUPPRESSED, AdapterFile, ModelFile, ModelIdentity
+from verifiable.manifest.identity import AdapterFile, ModelFile, ModelIdentity
 
 Progress = Callable[[int, int], None]
 """Called with what is done and the total, in the same unit."""
@@ -118,8 +119,8 @@ def _suppressed(path: Path, info: GGUFInfo, vocabulary: int) -> tuple[int, ...]:
     if isinstance(place, ArrayPlace):
         values = struct.unpack(f"<{place.count}i", _read(path, place.offset, place.size))
     ids = tuple(sorted({value for value in values if isinstance(value, int) and 0 <= value < vocabulary}))
-    if len(ids) > MAX_SUPPRESSED or (ids and len(ids) >= vocabulary):
-        raise unusable(str(path), f"{SUPPRESS} bars too much", f"at most {MAX_SUPPRESSED} ids, not all", len(ids))
+    if len(ids) > limits.SUPPRESSED or (ids and len(ids) >= vocabulary):
+        raise unusable(str(path), f"{SUPPRESS} bars too much", f"at most {limits.SUPPRESSED} ids, not all", len(ids))
     return ids
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from verifiable import limits
 from verifiable.errors import PolicyError
 from verifiable.llama.gguf.adapter import check_fit, check_order
 from verifiable.llama.gguf.metadata import inspect_adapter
 from verifiable.llama.gguf.types import GGUFInfo
-from verifiable.manifest.identity import MAX_ADAPTERS, SCALES
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Value
 
@@ -28,9 +28,12 @@ class Adapter:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if not SCALES[0] <= abs(self.scale) <= SCALES[1]:
+        least, most = limits.SCALE
+        if not least <= abs(self.scale) <= most:
             raise PolicyError(
-                "the scale of an adapter", expected=f"a magnitude from {SCALES[0]:g} to {SCALES[1]:g}", found=self.scale
+                "the scale of an adapter",
+                expected=f"a magnitude from {least:g} to {most:g}",
+                found=self.scale,
             )
 
     def __str__(self) -> str:
@@ -52,8 +55,8 @@ def parse_adapter(text: str) -> Adapter:
 def parse_adapters(texts: Sequence[str] | None) -> tuple[Adapter, ...]:
     """Every `--lora` of a command, in their order. Raises PolicyError."""
     adapters = tuple(map(parse_adapter, texts or ()))
-    if len(adapters) > MAX_ADAPTERS:
-        raise PolicyError("too many adapters", expected=f"at most {MAX_ADAPTERS}", found=len(adapters))
+    if len(adapters) > limits.ADAPTERS:
+        raise PolicyError("too many adapters", expected=f"at most {limits.ADAPTERS}", found=len(adapters))
     return adapters
 
 

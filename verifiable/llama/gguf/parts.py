@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Final
 
+from verifiable import limits
 from verifiable.llama.gguf.checks import unusable
 from verifiable.llama.gguf.metadata import inspect
 from verifiable.llama.gguf.types import I32, TYPE_NAMES, U16, GGUFInfo
-
-MAX_PARTS: Final = 1024
-"""As many files as a manifest can name."""
 
 
 def inspect_parts(path: str | PathLike[str]) -> tuple[tuple[Path, GGUFInfo], ...]:
@@ -29,8 +26,8 @@ def inspect_parts(path: str | PathLike[str]) -> tuple[tuple[Path, GGUFInfo], ...
     count = _number(first, info, "split.count", U16, 0)
     if count < 2:
         return ((first, info),)
-    if count > MAX_PARTS:
-        raise unusable(str(first), "it is split into too many parts", f"at most {MAX_PARTS}", count)
+    if count > limits.FILES:
+        raise unusable(str(first), "it is split into too many parts", f"at most {limits.FILES}", count)
     suffix = f"-00001-of-{count:05}.gguf"
     if _number(first, info, "split.no", U16, -1) != 0 or not first.name.endswith(suffix):
         raise unusable(str(first), "it is not the first part of its model", f"a name that ends in {suffix}", first.name)
