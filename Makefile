@@ -24,7 +24,7 @@ export OPENBLAS_NUM_THREADS := 1
 FAST_TESTS := $(wildcard tests/unit tests/property tests/conformance)
 ALL_TESTS  := $(FAST_TESTS) $(wildcard tests/integration tests/adversary tests/fault)
 # As many processes as there are cores, four at most. The tests of a file stay in one process and in their order.
-PYTEST     := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+PYTEST     := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := venv
 .PHONY: interop venv models demo test test-fast lint bench lock clean distclean help

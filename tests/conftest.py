@@ -21,21 +21,14 @@ from tests.needs import ROOT, missing
 LAYERS = ("unit", "property", "conformance", "integration", "adversary", "fault")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its folder and whether it writes files; put the slow ones last; keep together what shares.
-
-    A file's tests share what they load, so they form a group (`--dist loadgroup`). A slow test is a group of its own,
-    unless it asks for one: those at the end fill both processes to the last.
-    """
+    """Mark each test with its folder and whether it writes files; put the slow ones last."""
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here) and (layer := item.path.relative_to(here).parts[0]) in LAYERS:
             item.add_marker(layer)
         if {"tmp_path", "tmp_path_factory"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("files")
-        if item.get_closest_marker("xdist_group") is None and item.get_closest_marker("slow") is None:
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}.{item.path.stem}"))
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
 
 

@@ -37,7 +37,7 @@ from verifier.tolerant.calibrate import calibrate
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.tolerant import Comparison
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("tolerant")]
+pytestmark = pytest.mark.slow
 
 TOKENS = 16
 STOCK = RuntimeSettings(n_ctx=256, type_k="f16", type_v="f16")

@@ -27,7 +27,7 @@ SUBJECTS = (
 TOKENS = 20
 CONDITIONS = [(1, "none"), (1, "ngram"), (4, "none"), (4, "ngram"), (8, "none"), (8, "ngram")]
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("exactness")]
+pytestmark = pytest.mark.slow
 
 Committed = tuple[tuple[int, bytes, bytes], ...]
 """A turn's tokens with the bytes of their committed ids and logits."""

@@ -20,7 +20,7 @@ from verifiable.llama.settings import RuntimeSettings
 from verifier.auditing.session import audit
 from verifier.model.worker import Worker
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("matrix")]
+pytestmark = pytest.mark.slow
 
 ANSWER = 10
 
