@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from spec.generate import asking, evidences, example, frauds, objects, primitives, receipts, trees
+from spec.generate import asking, evidences, example, exchanges, frauds, objects, primitives, receipts, trees
 from spec.generate.cases import VectorFile
 
 HERE = Path(__file__).resolve().parent
@@ -38,6 +38,8 @@ FILES: tuple[Callable[[], VectorFile], ...] = (
     asking.delivery,
     receipts.receipt,
     evidences.evidence,
+    exchanges.exchange,
+    exchanges.answer,
     frauds.fraud,
 )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         VerifiableError as VerifiableError,
         VerificationError as VerificationError,
     )
+    from verifiable.request.exchange import Asked as Asked, Exchange as Exchange
     from verifiable.session.evidence import Evidence as Evidence
     from verifiable.session.receipt import Receipt as Receipt
     from verifiable.wire.keys import PublicKey as PublicKey
@@ -33,7 +34,9 @@ _HOME = {
     "StoreError": "verifiable.errors",
     "VerifiableError": "verifiable.errors",
     "VerificationError": "verifiable.errors",
+    "Asked": "verifiable.request.exchange",
     "Evidence": "verifiable.session.evidence",
+    "Exchange": "verifiable.request.exchange",
     "PublicKey": "verifiable.wire.keys",
     "Receipt": "verifiable.session.receipt",
     "Verdict": "verifiable.checking.verdict",

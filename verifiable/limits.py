@@ -108,6 +108,9 @@ SEALED_ITEMS: Final = (1 << 12, 1 << 22)
 RECEIPT_BYTES: Final = 1 << 20
 EVIDENCE_BYTES: Final = 1 << 28
 OPENED_REQUEST_BYTES: Final = 1 << 26
+EXCHANGE_BYTES: Final = 1 << 28
+CLOCK_SKEW: Final = 5 * 60 * 1000
+"""Milliseconds by which the clocks of a client and its provider may be apart."""
 FRAUD_BYTES: Final = 1 << 26
 FRAUD_ENTRIES: Final = 1 << 17
 """Entries of a provider's log in a fraud file."""

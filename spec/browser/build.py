@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from verifiable import limits
+from verifiable.checking.caveats import CAVEATS
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "verify.html"
@@ -30,6 +31,7 @@ SCRIPTS = (
     "objects",
     "manifest",
     "request",
+    "exchange",
     "sampling",
     "checks",
     "fraud",
@@ -59,9 +61,16 @@ def _limits() -> str:
     return "\n".join(["// ---- limits, from verifiable/limits.py ----", "const LIMITS = {", *lines, "};", ""])
 
 
+def _caveats() -> str:
+    """What a verdict does not rest on, as the auditor says it, in the page's typography."""
+    shown = {name: what.replace("'", "’") for name, what in CAVEATS.items()}
+    listed = json.dumps(shown, ensure_ascii=False, indent=2)
+    return f"// ---- caveats, from verifiable/checking/caveats.py ----\nconst CAVEATS = {listed};\n"
+
+
 def build() -> str:
     """The page."""
-    parts = [_limits()]
+    parts = [_limits(), _caveats()]
     parts += [f"// ---- {name}.js ----\n{_read(f'{name}.js')}" for name in SCRIPTS]
     script = '\n"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
     style = _read("page.css")

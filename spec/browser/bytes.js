@@ -60,6 +60,10 @@ function fromUtf8(bytes, what) {
 /** Whether a string has no lone surrogate, so that it is text and can be written in UTF-8. */
 const isText = (string) => !/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/.test(string);
 
+/** Base64url without padding, in its one canonical spelling. */
+const fromUrlBase64 = (text, what) =>
+  fromBase64(text.replaceAll("-", "+").replaceAll("_", "/") + "=".repeat(-text.length & 3), what);
+
 /** Standard base64 with padding, in its one canonical spelling. */
 function fromBase64(text, what, length) {
   if (!/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/.test(text)) throw malformed(what, "base64");

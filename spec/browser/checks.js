@@ -192,18 +192,18 @@ function checkText(session, turn, text, report) {
     "Your text is the text that was committed",
     () => {
       if (turn >= session.spans.length) throw new Failure("incomplete", `there is no turn ${turn}`);
-      differs(
-        "text-differs",
-        "your text is not the text that was committed",
-        session.spans[turn].end.text,
-        sha256(utf8(text)),
-      );
+      const committed = session.spans[turn].end.text;
+      const digest = sha256(utf8(text));
+      if (same(committed, digest)) return;
+      const only = nearlySame(text, committed);
+      const what = `your text is not the text that was committed${only ? `: ${only} only` : ""}`;
+      throw new Failure("text-differs", `${what}. Look at your own copy first`, hex(committed), hex(digest));
     },
     "every byte of it",
   );
 }
 
-/** Check evidence: what a receipt shows, and for each turn opened that what was used is what was asked. */
+/** Check evidence: what a receipt shows, and for each turn opened that all follows from its request. */
 function checkEvidence(evidence, trusted, report) {
   const session = checkSession(evidence, trusted, report);
   session.turns = evidence.turns.map((part) => {
@@ -213,10 +213,10 @@ function checkEvidence(evidence, trusted, report) {
     const { suppressed } = session.manifest;
     const turn = { ...span, tokens: part.tokens, shown, suppressed, request: null };
     turn.request = report.make(
-      `Turn ${part.turn}: request, salts, parameters and nonce are what was asked`,
+      `Turn ${part.turn}: salts, parameters and nonce follow from the request committed to`,
       () => checkAsked(session, turn, part),
       () => {
-        const whose = ["the client's", "the request's seed", "the provider's: it could have tried several"][
+        const whose = ["the request's", "the request's seed", "the provider's: it could have tried several"][
           span.turn.nonceSource
         ];
         return `nonce: ${whose}`;
@@ -253,11 +253,11 @@ function checkAsked({ manifest, head }, { turn, end, shown }, { secret, request:
   if (!asked) throw new Failure("counts-differ", `the prompt ${where} does not fit the context`);
   for (const [name, value] of Object.entries(asked)) {
     if (JSON.stringify(turn.params[name]) !== JSON.stringify(value))
-      throw new Failure("parameters-differ", `${name} ${where} is not what was asked for`, value, turn.params[name]);
+      throw new Failure("parameters-differ", `${name} ${where} is not what the request gives`, value, turn.params[name]);
   }
   const nonce = request.nonce ?? (request.nonceSource === 1 ? new Uint8Array() : turn.nonce);
   if (turn.nonceSource !== request.nonceSource || !same(turn.nonce, nonce))
-    throw new Failure("nonce-differs", `the nonce ${where} is not the client's`);
+    throw new Failure("nonce-differs", `the nonce ${where} is not the request's`);
   return request;
 }
 
@@ -335,9 +335,14 @@ function checkReplay({ turn, end, shown, suppressed }) {
 }
 
 /** Two heads of one session must tell one history: compare what both show, as leaves or as their hashes. */
+/** Check that evidence answers for a receipt: that it opens its turn of its session. */
+function checkAnswers(held, turn, session) {
+  const other = (what) => new Failure("no-evidence", `the evidence answers another question than was asked: ${what}`);
+  if (!same(held.head.session, session.head.session)) throw other("another session than the receipt's");
+  if (!session.turns.some((opened) => opened.turn.turn === turn)) throw other("other turns than the receipt's");
+}
+
 function checkSameHistory(one, other) {
-  if (!same(one.head.session, other.head.session))
-    throw new Failure("session-differs", "the evidence is of another session than the receipt");
   const two = (where) =>
     new Failure("two-histories", `the provider signed two histories of one session: ${where} differ`);
   if (one.head.size === other.head.size && !same(one.head.root, other.head.root)) throw two("the roots");

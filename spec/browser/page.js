@@ -1,7 +1,7 @@
 // The page: what a person chooses, pastes and types, and the button.
 
-const given = { receipt: null, evidence: null, fraud: null, text: null };
-const KIND_NAMES = { receipt: "Receipt", evidence: "Evidence", fraud: "Fraud file", text: "Answer’s text" };
+const given = { receipt: null, evidence: null, fraud: null, exchange: null, text: null };
+const KIND_NAMES = { receipt: "Receipt", evidence: "Evidence", fraud: "Fraud file", exchange: "Exchange", text: "Answer’s text" };
 
 /** Bytes of a file, or of the base64url text in which an API hands it out. */
 function unwrap(bytes) {
@@ -17,11 +17,22 @@ function unwrap(bytes) {
   }
 }
 
-/** What a file is. All begin as a map {1: version, 2: …, 3: …}; what is none of them is the answer's text. */
+/** What a file is. All begin as a map {1: version, 2: …, 3: …}; exchanges are JSON; the rest is the answer's text. */
 function kindOf(bytes) {
+  if (isExchange(bytes)) return "exchange";
   if (bytes.length < 7 || bytes[0] >> 5 !== 5 || bytes[1] !== 1 || bytes[3] !== 2) return "text";
   if (bytes[4] >> 5 === 2) return "receipt"; // 2: a head
   return bytes[6] >> 5 === 4 ? "fraud" : "evidence"; // 2: a kind; 3: a list of manifests, or a head
+}
+
+/** Whether bytes are JSON of the members that an exchange has. An answer may be JSON too, but hardly that. */
+function isExchange(bytes) {
+  if (bytes[new TextDecoder("latin1").decode(bytes.subarray(0, 64)).search(/\S/)] !== 0x7b) return false;
+  try {
+    return ["version", "path", "body"].every((name) => Object.hasOwn(JSON.parse(new TextDecoder().decode(bytes)), name));
+  } catch {
+    return false;
+  }
 }
 
 async function take(files) {
@@ -64,11 +75,13 @@ async function submit(event) {
       receipt: pasted ? unwrap(utf8(pasted)) : (given.receipt?.bytes ?? null),
       evidence: given.evidence?.bytes ?? null,
       fraud: given.fraud?.bytes ?? null,
+      exchange: given.exchange?.bytes ?? null,
       text: given.text ? fromUtf8(given.text.bytes, "the text file") : typed === "" ? null : typed,
       trusted: byId("trusted").value,
     };
-    if (input.receipt || input.evidence || input.fraud) show({ ...(await check(input)), receipt: input.receipt });
-    else result.replaceChildren(element("p", "verdict open", "Choose a receipt or an evidence file first."));
+    if (input.receipt || input.evidence || input.fraud || input.exchange)
+      show({ ...(await check(input)), receipt: input.receipt ?? input.exchange });
+    else result.replaceChildren(element("p", "verdict open", "Choose an exchange, a receipt or an evidence file first."));
   } catch (error) {
     const why = error instanceof Failure ? "" : "This page has a fault, or the browser is too old. ";
     result.replaceChildren(element("p", "verdict failed", why, foreign(error.message)));

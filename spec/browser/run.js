@@ -25,14 +25,16 @@ const breathe = () => new Promise((resolve) => setTimeout(resolve));
 /** Run all checks. Returns what the page shows: steps, the failure if there is one, and what was read. */
 async function check(given) {
   const report = new Report();
-  const found = { steps: report.steps, failure: null, session: null, fraud: null, text: given.text, log: false };
+  const found = { steps: report.steps, failure: null, session: null, fraud: null, text: given.text, log: false, exchange: null };
   Object.assign(found, { replayed: 0, left: [] });
   checkedSignatures.length = 0;
   try {
     const keys = keysOf(given.trusted);
     if (!keys.length) throw new Failure("untrusted-key", "No key to trust was entered");
     if (given.fraud) found.fraud = proveFraud(given.fraud, keys, report);
-    if (given.receipt || given.evidence) await checkFiles(given, keys, report, found);
+    const files = withExchange(given, report);
+    Object.assign(found, { text: files.text, exchange: files.exchange });
+    if (files.receipt || files.evidence) await checkFiles(files, keys, report, found);
     await secondOpinion(report);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
@@ -45,13 +47,21 @@ async function check(given) {
   return found;
 }
 
+/** What was given, with what an exchange has where it was not given apart. */
+function withExchange({ receipt, evidence, text, exchange }, report) {
+  if (!exchange) return { receipt, evidence, text, exchange: null };
+  report.about = "Exchange";
+  const kept = report.make("The exchange is well formed", () => parseExchange(exchange), "as your client wrote it");
+  return { receipt: receipt ?? kept.receipt, evidence, text: text ?? kept.text, exchange: kept };
+}
+
 function proveFraud(bytes, keys, report) {
   report.about = "Fraud file";
   const file = report.make("The file is well formed and undamaged", () => parseFraud(bytes), "its checksum fits");
   return checkFraud(file, keys, report);
 }
 
-async function checkFiles({ receipt, evidence, text }, keys, report, found) {
+async function checkFiles({ receipt, evidence, text, exchange }, keys, report, found) {
   let held = null;
   if (receipt) {
     report.about = "Receipt";
@@ -61,6 +71,7 @@ async function checkFiles({ receipt, evidence, text }, keys, report, found) {
       "its checksum fits",
     );
     held = checkReceipt(parsed, keys, evidence ? null : text, report);
+    if (exchange && !evidence) checkRequest(held, parsed.turn, exchange, null, report);
     Object.assign(found, { session: held, turn: parsed.turn, log: parsed.log !== null });
   }
   if (!evidence) return;
@@ -72,16 +83,29 @@ async function checkFiles({ receipt, evidence, text }, keys, report, found) {
     "its checksum fits",
   );
   const session = checkEvidence(parsed, keys, report);
-  if (held)
+  if (held) {
+    const answers = () => checkAnswers(held, found.turn, session);
+    report.make("It opens the receipt’s turn of its session", answers, `turn ${found.turn}`);
     report.make("It tells the same history as the receipt", () => checkSameHistory(held, session), "of this session");
+  }
   const spans = held?.spans.length > session.spans.length ? held.spans : session.spans;
   found.session = { ...session, spans };
   if (!held) found.turn = Math.max(0, ...session.turns.map(({ turn }) => turn.turn));
   if (text !== null) checkText(found.session, found.turn, text, report);
+  if (exchange) {
+    const { request = null } = session.turns.find(({ turn }) => turn.turn === found.turn) ?? {};
+    checkRequest(found.session, found.turn, exchange, request, report);
+  }
   for (const opened of session.turns.filter(({ shown }) => shown.length)) {
     await breathe();
     replayOne(opened, report, found);
   }
+}
+
+function checkRequest(session, turn, exchange, committed, report) {
+  const detail = exchange.sent === null && exchange.received === null ? "request" : "request and times";
+  const step = () => checkCopy(session, turn, exchange, committed);
+  report.make("Your request is the one that was committed to", step, detail);
 }
 
 function replayOne(opened, report, found) {

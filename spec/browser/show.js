@@ -157,7 +157,11 @@ function turnOf({ turn, end }, mine, openedTurn) {
 function show(found) {
   const parts = [verdictOf(found), stepsOf(found.steps)];
   if (found.session) {
-    const notes = notShown(found).map((note) => element("li", "", note));
+    const notes = notShown(found).map(({ id, what }) => {
+      const item = element("li", "", what);
+      item.dataset.caveat = id;
+      return item;
+    });
     parts.push(factsOf(found), element("h2", "", "What this does not show"), element("ul", "", ...notes));
     if (found.receipt)
       parts.push(

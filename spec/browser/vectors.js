@@ -168,6 +168,22 @@ const OPERATIONS = {
   },
   receipt: (entry) =>
     showSession(checkReceipt(parseReceipt(fromBase64(entry.input)), vectorTrust(entry), entry.text, new Report())),
+  exchange(entry) {
+    const kept = parseExchange(vectorBytes(entry));
+    if (!kept.receipt) return null;
+    const receipt = parseReceipt(kept.receipt);
+    const session = checkReceipt(receipt, vectorTrust(entry), kept.text, new Report());
+    checkCopy(session, receipt.turn, kept, null);
+    return showSession(session);
+  },
+  answer(entry) {
+    const receipt = parseReceipt(fromBase64(entry.receipt));
+    const held = checkReceipt(receipt, vectorTrust(entry), null, new Report());
+    const session = checkEvidence(parseEvidence(fromBase64(entry.evidence)), vectorTrust(entry), new Report());
+    checkAnswers(held, receipt.turn, session);
+    checkSameHistory(held, session);
+    return showSession(session);
+  },
   evidence(entry) {
     const session = checkEvidence(parseEvidence(fromBase64(entry.input)), vectorTrust(entry), new Report());
     const opened = session.turns.map((turn) => {

@@ -2,7 +2,7 @@
 // does not prove, is in spec/reason-codes.md.
 
 /** Codes under which nothing is shown against the provider. */
-const INCONCLUSIVE = ["incomplete", "untrusted-key", "nothing-checked", "page-fault"];
+const INCONCLUSIVE = ["incomplete", "untrusted-key", "nothing-checked", "no-evidence", "page-fault"];
 
 const MEANING = {
   malformed: "The file is damaged or is no file of this kind. That doesn’t show who changed it: get it again.",
@@ -25,15 +25,17 @@ const MEANING = {
   "wrong-origin": "The proof is from another log than the provider’s.",
   "bad-inclusion-proof": "The proof does not show that the provider’s log holds this session.",
   "salt-differs": "The secret in the evidence does not open the records that were signed.",
-  "request-differs": "The provider committed to another request than the evidence shows.",
+  "request-differs": "The provider committed to another request than this one.",
   "session-differs": "The evidence belongs to another conversation.",
-  "parameters-differ": "The answer was drawn with other settings than the client asked for.",
-  "nonce-differs": "The client’s nonce was not used, so the provider could have tried draws until it liked one.",
+  "parameters-differ": "The answer was drawn with other settings than the request has.",
+  "nonce-differs": "The request’s nonce was not used, so the provider could have tried draws until it liked one.",
+  "time-differs": "The conversation was not opened when your request was on its way.",
+  "no-evidence": "The provider did not hand over the records that were asked for.",
   "record-invalid": "A record is not one that any honest provider writes.",
   "evidence-differs":
     "The tokens in the evidence are not those that were signed. That doesn’t show who changed them: get it again.",
   "token-not-sampled": "A word of the answer was replaced after the model had computed its choice.",
-  "temperature-differs": "The answer was drawn with more or less chance than the client asked for, in every token.",
+  "temperature-differs": "The answer was drawn with more or less chance than the request says, in every token.",
   "text-not-sampled":
     "The answer was not drawn from this model: most likely a cheaper one wrote it, and this one only scored it.",
   "nothing-checked": "What the file shows does not contradict itself, so it proves nothing against the provider.",
@@ -44,29 +46,28 @@ const MEANING = {
 };
 
 const FINISH = ["it ended", "cut by length", "cancelled", "an error"];
-const NONCE = ["the client’s", "the request’s seed", "the provider’s"];
+const NONCE = ["the request’s", "the request’s seed", "the provider’s"];
 
-/** What a reader might take for shown, and is not. */
-function notShown({ session, text, log, replayed, left }) {
-  const notes = ["That the model really computed these tokens. An audit shows it, by running the model again."];
-  const shopped = session.spans.filter(({ turn }) => turn.nonceSource === 2).map(({ turn }) => turn.turn);
-  if (shopped.length)
-    notes.push(
-      `Turn ${shopped.join(", ")}: no nonce of the client’s, so the provider could have tried several draws.`,
-    );
-  if (text === null) notes.push("That the text you have is the one committed: you entered none.");
-  if (session.turns && !replayed && !left.length)
-    notes.push("That each token follows from its record: the evidence shows no records.");
-  if (left.length) {
-    const why = "penalties, biases or a grammar were at work, and what they depend on is not all here";
-    notes.push(`Turn ${left.join(", ")}: that each token follows from its record; ${why}.`);
-  }
-  if (!log)
-    notes.push("That the provider shows everybody the same session: the receipt has no proof from a public log.");
-  if (!session.closed) notes.push("What follows: the session is still open.");
-  if (session.manifest.valueKind === 1)
-    notes.push("An exact audit is impossible: this provider reports log-probabilities of another engine.");
-  else if (!session.manifest.invariant)
-    notes.push("An exact audit is impossible: the provider’s results depend on how requests are batched.");
-  return notes;
+/** What a reader might take for shown, and is not: ids of CAVEATS, details, and the turns of which each is said. */
+function notShown({ session, text, exchange, log, replayed, left }) {
+  const notes = [["model-not-run"]];
+  if (!exchange) notes.push(["request-not-given"]);
+  else if (exchange.sent === null && exchange.received === null) notes.push(["times-not-given"]);
+  if (text === null) notes.push(["text-not-given"]);
+  const opened = session.turns?.map(({ turn }) => turn.turn);
+  const numbers = (spans) => spans.map(({ turn }) => turn.turn);
+  const of = (id, turns) => turns.length && notes.push([id, "", turns]);
+  if (opened) of("turns-not-opened", numbers(session.spans).filter((number) => !opened.includes(number)));
+  of("provider-nonce", numbers(session.spans.filter(({ turn }) => turn.nonceSource === 2)));
+  of("ending-unexplained", numbers(session.spans.filter(({ end }) => end.finish > 1)));
+  if (opened && !replayed && !left.length) notes.push(["records-not-shown"]);
+  of("records-not-replayed", left);
+  if (!log) notes.push(["log-not-shown", "no proof of it was given"]);
+  if (!session.closed) notes.push(["session-open"]);
+  if (session.manifest.valueKind === 1) notes.push(["not-raw-logits"]);
+  else if (!session.manifest.invariant) notes.push(["not-invariant"]);
+  return notes.map(([id, detail = "", turns = []]) => {
+    const what = detail ? `${CAVEATS[id]}: ${detail}` : CAVEATS[id];
+    return { id, what: turns.length ? `Turn${turns.length > 1 ? "s" : ""} ${turns.join(", ")}: ${what}` : what };
+  });
 }

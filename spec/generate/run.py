@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from verifiable.checking.asked import check_asked
 from verifiable.checking.checks import OpenedSession, check_evidence, check_receipt
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest
+from verifiable.request.exchange import Exchange
 from verifiable.request.request import parse_body, parse_canonical
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, acceptable, choose, gumbel, sampling_key
@@ -34,6 +36,8 @@ from verifiable.tlog.proof import TlogProof
 from verifiable.wire import cose, encoding
 from verifiable.wire.keys import PublicKey
 from verifier.offline.fault import Fault
+from verifier.offline.question import check_answers
+from verifier.offline.rebuild import Bound, check_same_history
 from verifier.offline.replay import replay_records, replayable
 
 Case = dict[str, Any]
@@ -340,6 +344,27 @@ def show_session(session: OpenedSession) -> dict[str, Any]:
     }
 
 
+def exchange(case: Case) -> Any:
+    """A client's exchange, and where it has a receipt what that is worth to the client: steps 1 to 11."""
+    kept = Exchange.parse(text_or_hex(case))
+    if kept.receipt is None:
+        return None
+    texts = [] if kept.text is None else [kept.text]
+    held = check_receipt(kept.receipt, trusted(case), *texts)
+    check_asked(held.session, kept.receipt.turn, kept.asked)
+    return show_session(held.session)
+
+
+def answer(case: Case) -> Any:
+    """Evidence that is to answer for a receipt: step 18."""
+    held = check_receipt(Receipt.parse(base64.b64decode(case["receipt"])), trusted(case))
+    shown = check_evidence(Evidence.parse(base64.b64decode(case["evidence"])), trusted(case))
+    check_answers(shown, held)
+    one, other = Bound.of(held.receipt.opening, held.session.head), Bound.of(shown.evidence.opening, shown.session.head)
+    check_same_history(one, other)
+    return show_session(shown.session)
+
+
 class Refused(VerificationError):
     """A fault that replay found, as an error."""
 
@@ -392,5 +417,7 @@ OPERATIONS: dict[str, Callable[[Case], Any]] = {
     "tlog-proof": tlog_proof,
     "receipt": receipt,
     "evidence": evidence,
+    "exchange": exchange,
+    "answer": answer,
     "fraud": fraud,
 }

@@ -108,7 +108,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
 
 
 BINARY = {"cbor": 1500, "leaf": 800, "manifest": 300, "head": 300, "packed": 500, "envelope": 100}
-TEXT = {"request": 800, "body": 800, "checkpoint": 100, "tlog-proof": 100}
+TEXT = {"request": 800, "body": 800, "exchange": 400, "checkpoint": 100, "tlog-proof": 100}
 PIECES = {"delivery": 800}
 
 
@@ -201,7 +201,7 @@ def test_a_receipt_with_its_evidence_and_text_holds(page: Page) -> None:
     assert "Your browser’s own cryptography agrees" in text
     assert "Why is the sky blue?" in text
     assert "toy-Q4_0.gguf" in text
-    assert "the provider could have tried several draws" in text  # turn 1 had no nonce of the client's
+    assert "Turn 1: the request has no nonce and no seed" in text  # turn 1 had no nonce of the client's
     assert page.complaints == []
 
 
@@ -221,7 +221,7 @@ def test_a_text_file_counts_byte_for_byte(page: Page) -> None:
         ("text", "text-differs", "It does not hold"),
         ("key", "untrusted-key", "Not decided"),
         ("receipt", "malformed", "It does not hold"),
-        ("history", "session-differs", "It does not hold"),
+        ("history", "no-evidence", "Not decided"),
         ("evidence", "bad-signature", "It does not hold"),
     ],
 )
@@ -331,7 +331,7 @@ def test_a_keyboard_and_a_screen_reader_find_their_way(page: Page) -> None:
 def test_without_files_it_says_what_to_do(page: Page) -> None:
     page.evaluate("document.querySelector('[type=submit]').click()")
     page.evaluate("new Promise((done) => setTimeout(done, 200))")
-    assert "Choose a receipt" in page.evaluate("document.getElementById('result').innerText")
+    assert "Choose an exchange, a receipt" in page.evaluate("document.getElementById('result').innerText")
 
 
 def test_the_pictures_can_be_taken(page: Page, tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_what_cannot_be_replayed_is_not_counted_as_replayed(page: Page) -> None:
     text = give(page, {"some.evidence": story.evidence(Kind.RECORDS, [0, 1], shown).encode()})
     assert text.startswith("✓ It holds")
     assert "follow from their records" not in text
-    assert "Turn 0, 1: that each token follows from its record" in text
+    assert "Turns 0, 1: not every token’s draw was replayed" in text
 
 
 def test_what_a_manifest_says_beyond_the_usual_is_shown(page: Page) -> None:

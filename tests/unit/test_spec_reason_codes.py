@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from verifiable.checking.caveats import CAVEATS
 from verifiable.checking.verdict import INCONCLUSIVE_CODES
 from verifier.report.meaning import MEANINGS
 
@@ -121,6 +122,24 @@ def test_the_status_is_the_verdicts(code: str) -> None:
 
 def test_the_words_for_buyers_are_about_these_codes() -> None:
     assert MEANINGS.keys() <= DOCUMENTED.keys()
+
+
+def test_the_page_lists_every_caveat_as_it_is_said() -> None:
+    text = PAGE.read_text(encoding="utf-8").partition("## What a verdict does not rest on")[2]
+    said = dict(re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", text, re.MULTILINE))
+    assert said == {name: f"{what[:1].upper()}{what[1:]}" for name, what in CAVEATS.items()}
+
+
+def test_every_caveat_is_said_somewhere() -> None:
+    """In Python or on the page; and none is said that is not in the list."""
+    python = "".join(path.read_text() for name in ("verifiable", "verifier") for path in (ROOT / name).rglob("*.py"))
+    page = (ROOT / "spec" / "browser" / "words.js").read_text()
+    for name in CAVEATS:
+        assert python.count(f'"{name}"') > 1 or f'"{name}"' in page, name
+    used = set(re.findall(r'(?:notes\.push\(\[|of\()"([a-z-]+)"', page)) | set(
+        re.findall(r'Caveat\(\s*"([a-z-]+)"', python)
+    )
+    assert used <= CAVEATS.keys()
 
 
 def test_the_page_is_in_order() -> None:

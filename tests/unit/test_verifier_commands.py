@@ -22,7 +22,7 @@ from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PrivateKey
 from verifier.commands import files, run
-from verifier.commands.options import DrawOptions, MachineOptions, ProviderOptions, parse_seed
+from verifier.commands.options import CopyOptions, DrawOptions, MachineOptions, ProviderOptions, parse_seed
 from verifier.offline.offline import readings, verify_with_evidence
 
 
@@ -131,7 +131,7 @@ def test_evidence_of_other_histories_fails(made: Recording) -> None:
     assert verify_with_evidence(made.receipt(), other.evidence(Kind.FULL), TRUST).code == "two-histories"
     foreign = Recording(session=b"\x09" * 16)
     foreign.turn(ask(max_tokens=3), PROMPT)
-    assert verify_with_evidence(made.receipt(), foreign.evidence(), TRUST).code == "session-differs"
+    assert verify_with_evidence(made.receipt(), foreign.evidence(), TRUST).code == "no-evidence"
 
 
 def test_replay_of_shown_records_needs_no_model() -> None:
@@ -203,7 +203,7 @@ def test_seeds_have_one_form(text: str) -> None:
     [
         (["{}/a.receipt", "--model", "{}/none.gguf", "--trust", "{}/acme.pub"], 2, "no such model file"),
         (["{}/a.receipt", "--model", "{}/model.gguf", "--trust", "{}/acme.pub"], 2, "--provider URL"),
-        (["{}/acme.pub", "--model", "{}/model.gguf", "--trust", "{}/acme.pub"], 2, "neither a receipt nor evidence"),
+        (["{}/acme.pub", "--model", "{}/model.gguf", "--trust", "{}/acme.pub"], 2, "is no receipt, no evidence"),
         (["{}/none", "--model", "{}/model.gguf", "--trust", "{}/acme.pub"], 4, "No such file"),
         (["{}/a.receipt", "--model", "{}/model.gguf", "--trust", "{}/none.pub"], 2, "no such key file"),
         (["{}/a.receipt", "--model", "{}/model.gguf"], 2, "--trust"),
@@ -232,6 +232,7 @@ def test_the_command_that_repeats_an_audit_holds_no_secret(folder: Path) -> None
         provider=ProviderOptions(auditor_key="hush"),
         draw=DrawOptions(sessions=7, turns=2),
         machine=MachineOptions(),
+        copy=CopyOptions(),
         folder=folder,
     )
     command = plan.command(b"\xab" * 32)

@@ -15,7 +15,8 @@ import pytest
 
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TRUST, Recording, ask, identity, made_up, manifest
-from verifiable.checking.verdict import INCONCLUSIVE_CODES, Caveat, Status, Verdict
+from verifiable.checking.caveats import CAVEATS, Caveat
+from verifiable.checking.verdict import INCONCLUSIVE_CODES, Status, Verdict
 from verifiable.errors import EngineError, MalformedError, PolicyError
 from verifiable.llama.gguf.types import U32, Field, GGUFInfo, TensorInfo
 from verifiable.llama.settings import RuntimeSettings
@@ -122,10 +123,11 @@ def test_terminal_json_and_html_say_the_same(name: str) -> None:
     word = {Status.EXACT: "VERIFIED", Status.FAILED: "FAILED"}.get(found.status, "INCONCLUSIVE")
     assert word in lines
     assert page.text.startswith(" Audit: " + {"VERIFIED": "Verified, exactly"}.get(word, word.capitalize()))
-    for limit in found.limits():
-        assert limit in lines
-        assert limit in page.text
-        assert limit in facts["not_shown"]
+    for caveat in found.caveats():
+        assert str(caveat) in lines
+        assert str(caveat) in page.text
+        assert ("data-caveat", caveat.id) in page.attributes
+        assert {"id": caveat.id, "what": str(caveat)} in facts["not_shown"]
     if found.worst is not None and found.worst.code is not None:
         for text in (found.worst.code, meaning(found.worst.code).means):
             assert text in lines
@@ -223,16 +225,17 @@ def test_many_sessions_are_summed_up() -> None:
 
 
 def test_notes_of_many_sessions_stand_in_their_order_whatever_their_words() -> None:
-    """Each once, counted by session; of which turns it is said is left out, and a sentence may begin like a name."""
-    first = (Caveat("not opened", "Turns 0, 2"), Caveat("Turning back: not shown"))
-    second = (Caveat("not opened", "Turn 1"), Caveat("z"), Caveat("a"))
-    assert merge([first, second]) == [
-        "Not opened (2 of 2 sessions)",
-        "Turning back: not shown (1 of 2 sessions)",
-        "Z (1 of 2 sessions)",
-        "A (1 of 2 sessions)",
+    """Each once, counted by session; of which turns it is said is left out."""
+    first = (Caveat("turns-not-opened", turns=(0, 2)), Caveat("log-not-shown", "why"))
+    second = (Caveat("turns-not-opened", turns=(1,)), Caveat("session-open"), Caveat("model-not-run"))
+    assert list(map(str, merge([first, second]))) == [
+        "Not opened by the evidence (2 of 2 sessions)",
+        f"{CAVEATS['log-not-shown']}: why (1 of 2 sessions)",
+        f"{CAVEATS['session-open']} (1 of 2 sessions)",
+        f"{CAVEATS['model-not-run']} (1 of 2 sessions)",
     ]
-    assert merge([first]) == ["Turns 0, 2: not opened", "Turning back: not shown"]
+    said = ["Turns 0, 2: not opened by the evidence", f"{CAVEATS['log-not-shown']}: why"]
+    assert list(map(str, merge([first]))) == said
 
 
 def test_every_code_has_a_meaning() -> None:

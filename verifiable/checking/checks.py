@@ -1,4 +1,4 @@
-"""The checks that need no model: signatures, manifest, log paths, structure, and that what was used is what was asked.
+"""The checks that need no model: signatures, manifest, log paths, structure, and that all follows from the request.
 
 Pure functions. The order is that of spec/protocol.md, whose numbers stand in the docstrings, cheapest first; the first
 check that fails raises VerificationError with its reason code (or MalformedError):
@@ -19,6 +19,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from verifiable.checking import near
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest, verify_manifest
 from verifiable.request.request import Request, parse_canonical
@@ -204,7 +205,7 @@ def check_receipt_under(signed: SignedHead, receipt: Receipt, *texts: str) -> Op
     session, tokens = check_session(signed, receipt.opening)
     if tokens:
         raise MalformedError("receipt", expected="no token leaves", found=f"{len(tokens)} of them")
-    _span(session, receipt.turn, "the receipt's turn is not in the log")
+    span_of(session, receipt.turn)
     text = check_text(session, receipt.turn, *texts) if texts else None
     if receipt.log is not None:
         _check_log(receipt.log, receipt.head, session.manifest)
@@ -216,17 +217,25 @@ def check_text(session: OpenedSession, turn: int, *texts: str) -> str:
 
     Raises VerificationError (`text-differs`) where none is.
     """
-    committed = _span(session, turn, "there is no such turn").end.text_digest
+    committed = span_of(session, turn).end.text_digest
     digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     if committed not in digests:
-        _same("text-differs", "the text is not the text that was committed", digests[0], committed)
+        only = near.difference(texts[0], committed)
+        what, why = "the text is not the text that was committed", "is it the answer exactly as it was received?"
+        if only is not None:
+            what, why = f"{what}: {only} only", "programs change this when a text is saved or copied."
+        _same("text-differs", what, digests[0], committed, f"Look at your own copy first: {why}")
     return texts[digests.index(committed)]
 
 
-def _span(session: OpenedSession, turn: int, missing: str) -> TurnSpan:
+def span_of(session: OpenedSession, turn: int) -> TurnSpan:
+    """A turn of the session. Raises VerificationError (`incomplete`) where the log lacks it."""
     if turn >= len(session.spans):
         raise VerificationError(
-            missing, code="incomplete", expected=f"turn {turn}", found=f"{len(session.spans)} turns"
+            "the turn is not in the log",
+            code="incomplete",
+            expected=f"turn {turn}",
+            found=f"{len(session.spans)} turns",
         )
     return session.spans[turn]
 
@@ -297,7 +306,7 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
     if asked != leaf.params:
         names = [name for name in asked.__slots__ if getattr(asked, name) != getattr(leaf.params, name)]
         raise VerificationError(
-            f"{where} was not sampled with the parameters that were asked for",
+            f"{where} was not sampled with the parameters of its request",
             code="parameters-differ",
             expected=", ".join(f"{name} {getattr(asked, name)}" for name in names),
             found=", ".join(f"{name} {getattr(leaf.params, name)}" for name in names),
@@ -306,7 +315,7 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
     nonce = request.nonce if request.nonce is not None else b"" if source is records.NonceSource.SEED else leaf.nonce
     _same(
         "nonce-differs",
-        f"{where} does not use the client's nonce",
+        f"{where} does not use the request's nonce",
         f"{leaf.nonce_source.name.lower()}: {leaf.nonce.hex()}",
         f"{source.name.lower()}: {nonce.hex()}",
     )

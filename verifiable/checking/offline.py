@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from verifiable.checking.asked import caveats, check_asked
+from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedReceipt, OpenedSession, check_receipt, require_trust
-from verifiable.checking.verdict import About, Caveat, Check, Status, Step, Verdict, from_error
-from verifiable.errors import VerifiableError
+from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
+from verifiable.errors import PolicyError, VerifiableError
 from verifiable.manifest.manifest import Manifest
+from verifiable.request.exchange import NOTHING, Asked, Exchange
+from verifiable.request.request import Request
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import NonceSource
 from verifiable.wire.keys import PublicKey
 
-NO_LOG_PROOF = Caveat(
-    "That the session stands in the provider's public log: the receipt carries no proof of it", about=About.LOG
-)
+NO_LOG_PROOF = Caveat("log-not-shown", "the receipt carries no proof of it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +31,49 @@ class ReceiptDetails:
         return {**manifest_json(self.session.manifest), **session_json(self.session)}
 
 
-def verify(receipt: Receipt | bytes, *, trust: Sequence[PublicKey], text: str | None = None) -> Verdict:
-    """Check a receipt and, if given, that `text` is the answer that it was given for.
+def verify(
+    receipt: Receipt | Exchange | bytes,
+    *,
+    trust: Sequence[PublicKey],
+    text: str | None = None,
+    asked: Asked = NOTHING,
+) -> Verdict:
+    """Check a receipt and, if given, that `text` and `asked` are the answer and the request that it was given for.
 
     Args:
-        receipt: a receipt, or its bytes.
+        receipt: a receipt, or its bytes; or an exchange, which has the rest too, unless that is given apart.
         trust: the provider keys that may have signed the manifest.
         text: the answer exactly as it was received.
+        asked: the client's own copy of its request.
 
     Returns:
         `verified-receipt`, or `failed` or `inconclusive` with a reason code. It never says that the model was run.
 
     Raises:
-        PolicyError: no key to trust.
+        PolicyError: no key to trust, or an exchange without a receipt.
     """
     require_trust(trust)
+    if isinstance(receipt, Exchange):
+        text = receipt.text if text is None else text
+        asked = receipt.asked if asked == NOTHING else asked
+        receipt = receipt_of(receipt)
     try:
         parsed = Receipt.parse(receipt) if isinstance(receipt, bytes) else receipt
-        return accepted(check_receipt(parsed, trust, *(() if text is None else (text,))))
+        return accepted(check_receipt(parsed, trust, *(() if text is None else (text,))), asked)
     except VerifiableError as error:
         return refused(error)
+
+
+def receipt_of(exchange: Exchange) -> Receipt:
+    """The receipt of an exchange. Raises PolicyError where it has none."""
+    if exchange.receipt is None:
+        raise PolicyError(
+            "the exchange holds no receipt",
+            expected="a receipt",
+            found="none",
+            hint="Name the receipt's own file, and the exchange as the request.",
+        )
+    return exchange.receipt
 
 
 def refused(error: VerifiableError) -> Verdict:
@@ -56,16 +81,21 @@ def refused(error: VerifiableError) -> Verdict:
     return from_error(error, checks=(Check(Step.RECEIPT, False, error.what),))
 
 
-def accepted(opened: OpenedReceipt) -> Verdict:
-    """The verdict on a receipt of which every check holds."""
+def accepted(opened: OpenedReceipt, asked: Asked = NOTHING, committed: Request | None = None) -> Verdict:
+    """The verdict on a receipt of which every check holds, once it is held against the client's own request.
+
+    `committed` is the request that was committed to, where it is known. Raises VerificationError where the client's is
+    another one.
+    """
     session = opened.session
+    compared = check_asked(session, opened.receipt.turn, asked, committed)
     return Verdict(
         Status.RECEIPT,
         f"signed by {session.manifest.provider}, and unchanged since",
         session=session.head.session.hex(),
         turn=opened.receipt.turn,
-        checks=tuple(_checks(opened)),
-        notes=tuple(_notes(opened)),
+        checks=tuple(_checks(opened, compared)),
+        notes=tuple(_notes(opened, asked)),
         details=ReceiptDetails(session),
     )
 
@@ -86,7 +116,7 @@ def session_json(session: OpenedSession) -> dict[str, Any]:
     }
 
 
-def _checks(opened: OpenedReceipt) -> list[Check]:
+def _checks(opened: OpenedReceipt, compared: str | None) -> list[Check]:
     session, receipt, turns = opened.session, opened.receipt, len(opened.session.spans)
     checks = [
         Check(Step.MANIFEST, True, f"signed by a key you trust as {session.manifest.provider}, valid at that time"),
@@ -97,15 +127,20 @@ def _checks(opened: OpenedReceipt) -> list[Check]:
         checks.append(Check(Step.LOG, True, "the head stands in the log that the manifest names"))
     if opened.text is not None:
         checks.append(Check(Step.TEXT, True, f"it is the text that turn {receipt.turn} committed to"))
+    if compared is not None:
+        checks.append(Check(Step.REQUEST, True, compared))
     return checks
 
 
-def _notes(opened: OpenedReceipt) -> list[Caveat]:
-    notes = [Caveat("That the model really said it: an audit re-executes it")]
+def _notes(opened: OpenedReceipt, asked: Asked) -> list[Caveat]:
+    notes = [Caveat("model-not-run"), *caveats(asked)]
     if opened.text is None:
-        notes.append(Caveat("That the text you have is the text that was committed: no text was given"))
+        notes.append(Caveat("text-not-given"))
     if opened.receipt.log is None:
         notes.append(NO_LOG_PROOF)
-    if opened.session.spans[opened.receipt.turn].turn.nonce_source is NonceSource.PROVIDER:
-        notes.append(Caveat("That the draw was not shopped for: the client sent no nonce"))
+    turn = opened.receipt.turn
+    if opened.session.spans[turn].turn.nonce_source is NonceSource.PROVIDER:
+        notes.append(Caveat("provider-nonce", turns=(turn,)))
+    if not opened.session.closed:
+        notes.append(Caveat("session-open"))
     return notes

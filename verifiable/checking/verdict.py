@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from verifiable.checking.caveats import Caveat
 from verifiable.errors import VerifiableError
 
 
@@ -45,6 +46,7 @@ class Step(enum.StrEnum):
     """A check as it is called in a verdict. Which steps of spec/protocol.md §10 it stands for is said behind it."""
 
     RECEIPT = "Receipt"  # 1 to 11, and 18 in an audit
+    REQUEST = "Your request"  # 10
     MANIFEST = "Manifest"  # 2 and 8
     HEAD = "Head"  # 3 to 5
     STRUCTURE = "Structure"  # 6 to 9
@@ -74,26 +76,6 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name.value, "passed": self.passed, "detail": self.detail}
-
-
-class About(enum.Enum):
-    """What a note is about. A later check may answer the notes about one thing, and take their place."""
-
-    SESSION = enum.auto()
-    LOG = enum.auto()
-    ROUNDING = enum.auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Caveat:
-    """What a reader might take for shown and is not: a sentence, and of which turns it is said ("" for all)."""
-
-    what: str
-    of: str = ""
-    about: About = About.SESSION
-
-    def __str__(self) -> str:
-        return f"{self.of}: {self.what}" if self.of else self.what
 
 
 class Details(Protocol):
@@ -141,7 +123,7 @@ class Verdict:
             **{name: getattr(self, name) for name in _PLAIN},
             "status": self.status.value,
             "checks": [check.to_json() for check in self.checks],
-            "not_shown": list(self.not_shown),
+            "not_shown": [note.to_json() for note in self.notes],
             "tokens_checked": self.tokens_checked,
             "tokens_total": self.tokens_total,
             "details": {} if self.details is None else self.details.to_json(),

@@ -1,1 +1,1 @@
-"""Canonical requests: the one form in which what a client asked is parsed, hashed and stored."""
+"""Canonical requests: the one form in which a request is parsed, hashed and stored."""

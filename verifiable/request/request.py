@@ -150,7 +150,7 @@ class Request:
 
 def parse_body(path: str, data: bytes) -> Request:
     """Read a request body as a client sent it. Raises MalformedError (not JSON) or PolicyError (named parameter)."""
-    body = _json(data)
+    body = read_json(data)
     if not isinstance(body, dict):
         raise MalformedError("the request body", expected="a JSON object", found=type(body).__name__)
     return _parse(path, body)
@@ -158,7 +158,7 @@ def parse_body(path: str, data: bytes) -> Request:
 
 def parse_canonical(data: bytes) -> Request:
     """Read a request from its canonical bytes, as evidence holds it. Raises MalformedError on any other spelling."""
-    value = _json(data)
+    value = read_json(data)
     if not isinstance(value, dict) or set(value) != {"body", "path"} or value["path"] not in (CHAT, COMPLETION):
         raise MalformedError("canonical request", expected='{"body": …, "path": …}', found="something else")
     if not isinstance(value["body"], dict):
@@ -263,7 +263,9 @@ def _check_known(path: str, name: str, value: object) -> None:
         )
 
 
-def _json(data: bytes) -> object:
+def read_json(data: bytes) -> object:
+    """A JSON value in UTF-8 in which no object has a name twice. Raises MalformedError."""
+
     def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
         members = dict(items)
         if len(members) != len(items):

@@ -10,8 +10,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from verifiable.checking.caveats import About
 from verifiable.checking.checks import OpenedEvidence, OpenedTurn
-from verifiable.checking.verdict import About, Step, Verdict
+from verifiable.checking.verdict import Step, Verdict
+from verifiable.request.exchange import Asked
 from verifiable.session.challenge import window_lot
 from verifiable.session.receipt import Receipt
 from verifier.auditing import scope
@@ -44,6 +46,7 @@ def compare(
     show: Show | None,
     seed: bytes,
     receipt: Receipt | None,
+    asked: Asked,
 ) -> Verdict:
     """The verdict on a session by itself: how far its records are from what is computed here.
 
@@ -71,7 +74,7 @@ def compare(
     results = _results(turns, parts, distances)
     decision = decide(calibration, [distances])
     ruling = decision.ruling(0, opened.count)
-    covered = scope.covered(opened, results, receipt, fault, Comparison(distances, seed, decision))
+    covered = scope.covered(opened, results, receipt, asked, fault, Comparison(distances, seed, decision))
     return Verdict(
         ruling.status,
         ruling.summary,

@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from verifiable.checking.asked import caveats
+from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedEvidence, OpenedSession
 from verifiable.checking.offline import NO_LOG_PROOF, manifest_json, session_json
-from verifiable.checking.verdict import Caveat, Verdict
+from verifiable.checking.verdict import Verdict
 from verifiable.manifest.manifest import Manifest
+from verifiable.request.exchange import Asked
+from verifiable.request.request import Request
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Finish, NonceSource
 from verifiable.session.structure import TurnSpan
 from verifier.auditing.turn import TurnResult
 from verifier.offline.fault import Fault
+from verifier.offline.question import not_opened
 from verifier.tolerant.tolerant import Comparison
 
 
@@ -24,6 +29,7 @@ class TurnDetails:
 
     span: TurnSpan
     result: TurnResult
+    request: Request
 
     @property
     def number(self) -> int:
@@ -47,6 +53,7 @@ class TurnDetails:
         leaf, end = self.span.turn, self.span.end
         facts: dict[str, Any] = {
             "turn": leaf.turn,
+            "request": leaf.request_digest.hex(),
             "prompt_tokens": leaf.prompt_count,
             "tokens": end.completion_count,
             "checked": self.result.checked,
@@ -98,48 +105,42 @@ def covered(
     opened: OpenedEvidence,
     results: Sequence[TurnResult],
     receipt: Receipt | None,
+    asked: Asked,
     fault: Fault | None = None,
     comparison: Comparison | None = None,
 ) -> dict[str, Any]:
     """What was audited, as the fields of a `Verdict` that say it."""
     by_turn = {result.turn: result for result in results}
-    turns = tuple(TurnDetails(turn.span, by_turn.get(turn.number, TurnResult(turn.number))) for turn in opened.turns)
+    turns = tuple(
+        TurnDetails(turn.span, by_turn.get(turn.number, TurnResult(turn.number)), turn.request) for turn in opened.turns
+    )
     return {
         "session": opened.session.head.session.hex(),
-        "notes": notes(opened, results, receipt),
+        "notes": notes(opened, results, receipt, asked),
         "tokens_total": opened.count,
         "details": AuditDetails(opened.session, turns, fault, comparison),
     }
 
 
-def notes(opened: OpenedEvidence, results: Sequence[TurnResult], receipt: Receipt | None) -> tuple[Caveat, ...]:
-    """What a reader might take for shown and is not, one sentence each."""
+def notes(
+    opened: OpenedEvidence, results: Sequence[TurnResult], receipt: Receipt | None, asked: Asked
+) -> tuple[Caveat, ...]:
+    """What a reader might take for shown and is not."""
     session, turns = opened.session, opened.turns
-    made = []
-    numbers = {turn.number for turn in turns}
-    closed = [span.number for span in session.spans if span.number not in numbers]
-    if closed:
-        them = "them" if len(closed) > 1 else "it"
-        made.append(Caveat(f"the evidence does not open {them}", f"{_turns(closed)} of this session"))
     reached = {result.turn for result in results if result.checked or result.fault is not None}
     rest = [turn for turn in turns if turn.number not in reached]
-    of_turns = (
-        ("no token was generated, so there was nothing to recompute", [turn for turn in rest if not turn.count]),
-        ("opened, but not recomputed", [turn for turn in rest if turn.count]),
-        (
-            "the client sent no nonce, so the draws could have been shopped for",
-            [turn for turn in turns if turn.leaf.nonce_source is NonceSource.PROVIDER],
-        ),
-        (
-            "ended as cancelled or by an error; why is the provider's word",
-            [turn for turn in turns if turn.end.finish in (Finish.CANCELLED, Finish.ERROR)],
-        ),
-    )
-    made += [Caveat(what, _turns([turn.number for turn in some])) for what, some in of_turns if some]
+    of_turns = {
+        "no-tokens": [turn for turn in rest if not turn.count],
+        "turns-not-recomputed": [turn for turn in rest if turn.count],
+        "provider-nonce": [turn for turn in turns if turn.leaf.nonce_source is NonceSource.PROVIDER],
+        "ending-unexplained": [turn for turn in turns if turn.end.finish in (Finish.CANCELLED, Finish.ERROR)],
+    }
+    made = [*caveats(asked), *not_opened(opened)]
+    made += [Caveat(of, turns=tuple(turn.number for turn in some)) for of, some in of_turns.items() if some]
     if not session.closed:
-        made.append(Caveat("the session is still open", "Turns that may follow"))
+        made.append(Caveat("session-open"))
     if receipt is None:
-        made.append(Caveat("That a client was given this same log: no receipt was compared"))
+        made.append(Caveat("receipt-not-given"))
     elif receipt.log is None:
         made.append(NO_LOG_PROOF)
     return tuple(made)
@@ -163,8 +164,3 @@ def _model_json(manifest: Manifest) -> dict[str, Any]:
             "fingerprint": manifest.runtime.fingerprint.hex(),
         },
     }
-
-
-def _turns(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
-    return f"Turn{'s' if len(numbers) > 1 else ''} {shown}"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike
 
+from verifiable.checking.asked import check_asked
 from verifiable.checking.checks import (
     OpenedEvidence,
     OpenedReceipt,
@@ -26,6 +27,7 @@ from verifiable.checking.verdict import Status, Step, Verdict
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.manifest.manifest import Manifest
+from verifiable.request.exchange import NOTHING, Asked
 from verifiable.session.challenge import SEED_BYTES
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.receipt import Receipt
@@ -39,6 +41,7 @@ from verifier.auditing.turn import TurnResult, check_words, recompute
 from verifier.model.reexecute import Progress, Reexecutor
 from verifier.model.worker import Worker
 from verifier.offline.fault import Fault
+from verifier.offline.question import check_answers, check_whole
 from verifier.offline.rebuild import Bound, check_same_history
 from verifier.offline.replay import replay_records, replayable
 from verifier.tolerant.calibration import Calibration
@@ -54,6 +57,7 @@ def audit(
     *,
     receipt: OpenedReceipt | Receipt | None = None,
     text: str | None = None,
+    asked: Asked = NOTHING,
     fetch_full: FetchFull | None = None,
     calibration: Calibration | None = None,
     seed: bytes | None = None,
@@ -67,9 +71,10 @@ def audit(
         evidence: what the provider, or the holder of a receipt, handed over; or what `check_evidence` made of it.
         model: the GGUF file, or a `Worker` that has it (to audit many sessions with one load), or another Reexecutor.
         trust: the provider keys that may have signed the manifest; never taken from the evidence.
-        receipt: the client's receipt of the same session, or what `check_receipt` made of it: its head must tell the
-            same history.
+        receipt: the client's receipt, or what `check_receipt` made of it: the evidence must open its turn, and its head
+            tell the same history.
         text: the answer as the client has it, to the receipt's turn or, without a receipt, to the last turn opened.
+        asked: the client's own copy of the request of that turn.
         fetch_full: asks for all records after a difference was found, so that the verdict can name the first.
         calibration: for the tolerant comparison, where the bits of this machine are not the provider's.
         seed: of the challenge, from which that comparison draws which tokens it compares; drawn here where None.
@@ -92,22 +97,23 @@ def audit(
             return failed.fault.verdict(checks=tuple(journal.checks), details=AuditDetails(fault=failed.fault))
         try:
             bounds = _bind(journal, opened, receipt, trust)
-            if text is not None:
-                _compare_text(journal, opened, client, text)
+            _compare_copies(journal, opened, client, text, asked)
             _replay_shown(journal, opened.turns)
             _compare_model(journal, opened.session, model)
             prompts = _check_words(journal, opened, model)
             show = None if fetch_full is None else _show(fetch_full, opened.session, bounds[0], trust)
             fault = _compare_numerics(journal, opened.session.manifest, model, calibration is not None)
             if fault is not None and calibration is not None:
-                return rounding.compare(journal, opened, prompts, model, calibration, fault, show, seed, client)
+                with journal.step(Step.ROUNDING):
+                    check_whole(opened)
+                return rounding.compare(journal, opened, prompts, model, calibration, fault, show, seed, client, asked)
             results = _recompute(journal, opened, prompts, bounds, model, show)
         except CheckFailed as failed:
             return failed.fault.verdict(
                 next((result.turn for result in failed.results if result.fault is not None), None),
                 checks=tuple(journal.checks),
                 tokens_checked=_checked(failed.results),
-                **scope.covered(opened, failed.results, client, failed.fault),
+                **scope.covered(opened, failed.results, client, asked, failed.fault),
             )
     checked = _checked(results)
     return Verdict(
@@ -116,7 +122,7 @@ def audit(
         "token is the one that its record and the nonce give",
         checks=tuple(journal.checks),
         tokens_checked=checked,
-        **scope.covered(opened, results, client),
+        **scope.covered(opened, results, client, asked),
     )
 
 
@@ -129,7 +135,7 @@ def _open(journal: Journal, evidence: OpenedEvidence | Evidence | bytes, trust: 
         opened = evidence if isinstance(evidence, OpenedEvidence) else check_evidence(evidence, trust)
         passed(
             f"signed by {opened.session.manifest.provider}; {opened.session.head.size} leaves give the signed root; "
-            "requests, parameters and nonces are what was asked"
+            "parameters and nonces follow from the requests committed to"
         )
     return opened
 
@@ -143,27 +149,27 @@ def _bind(
         return (mine,)
     with journal.step(Step.RECEIPT) as passed:
         held = check_receipt(receipt, trust) if isinstance(receipt, Receipt) else receipt
-        if held.session.head.session != opened.session.head.session:
-            raise VerificationError(
-                "the receipt is of another session",
-                code="session-differs",
-                expected=opened.session.head.session.hex(),
-                found=held.session.head.session.hex(),
-                hint="Audit the evidence of the receipt's own session.",
-            )
+        check_answers(opened, held)
         theirs = Bound.of(held.receipt.opening, held.session.head)
         check_same_history(mine, theirs)
         passed(f"the client's receipt ({theirs.size} leaves) tells the same history")
     return mine, theirs
 
 
-def _compare_text(journal: Journal, opened: OpenedEvidence, receipt: Receipt | None, text: str) -> None:
-    """Step 10, for evidence."""
-    with journal.step(Step.TEXT_RECEIVED) as passed:
-        last = max((turn.number for turn in opened.turns), default=0)
-        number = last if receipt is None else receipt.turn
-        check_text(opened.session, number, text)
-        passed(f"the text you have is the text that was committed in turn {number}")
+def _compare_copies(
+    journal: Journal, opened: OpenedEvidence, receipt: Receipt | None, text: str | None, asked: Asked
+) -> None:
+    """Step 10, for evidence: what the client has of the receipt's turn, or of the last turn opened."""
+    last = max((turn.number for turn in opened.turns), default=0)
+    number = last if receipt is None else receipt.turn
+    if text is not None:
+        with journal.step(Step.TEXT_RECEIVED) as passed:
+            check_text(opened.session, number, text)
+            passed(f"the text you have is the text that was committed in turn {number}")
+    if asked != NOTHING:
+        with journal.step(Step.REQUEST) as passed:
+            turn = opened.turn(number)
+            passed(str(check_asked(opened.session, number, asked, None if turn is None else turn.request)))
 
 
 def _replay_shown(journal: Journal, turns: Sequence[OpenedTurn]) -> None:
@@ -203,7 +209,7 @@ def _check_words(journal: Journal, opened: OpenedEvidence, worker: Reexecutor) -
             if fault is not None:
                 raise CheckFailed(fault, TurnResult.unreached(turn, fault))
         if opened.turns:
-            passed("the model was given what the client asked, and the text is that of the tokens")
+            passed("the model was given the committed requests, and the text is that of the tokens")
     return prompts
 
 
@@ -254,6 +260,7 @@ def _recompute(
                     results.append(recompute(opened.session, turn, prompts[turn.number], bounds, worker, show))
                     if results[-1].fault is not None:
                         raise CheckFailed(results[-1].fault, *results)
+            check_whole(opened)
         except VerifiableError as error:
             raise CheckFailed(Fault.of(error), *results) from error
         tokens = _checked(results)
@@ -261,9 +268,9 @@ def _recompute(
             nothing = Fault(
                 "nothing-checked",
                 "no token was recomputed",
-                expected="a whole turn with at least one token",
-                found="records without the tokens before them" if opened.count else "no tokens",
-                hint="Ask for evidence of kind tokens or full.",
+                expected="a turn with at least one token",
+                found="no tokens",
+                hint="Ask for evidence of turns that have tokens.",
             )
             raise CheckFailed(nothing, *results)
         turns = sum(result.checked > 0 for result in results)

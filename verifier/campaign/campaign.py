@@ -11,15 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from verifiable.checking.checks import check_receipt
 from verifiable.checking.verdict import Verdict
 from verifiable.errors import VerifiableError
 from verifiable.session.challenge import draw_sessions, draw_turns
 from verifiable.session.head import Head
-from verifiable.session.receipt import Receipt
 from verifier.campaign.client import Client, Listed
 from verifier.campaign.crew import Member, audit_all
-from verifier.campaign.fetched import Auditor, Fetched, conclude, fetch
+from verifier.campaign.fetched import Auditor, Fetched, conclude, count_turns, fetch
 from verifier.campaign.logged import LogReader
 from verifier.campaign.outcome import Challenge
 from verifier.campaign.plan import ChallengePlan, Clocked, plan
@@ -114,9 +112,7 @@ def fetch_group(
         wanted = Fetched(entry.session, entry, size=entry.size)
         try:
             if turns is not None:  # the receipt tells how many there are to draw from
-                receipt = Receipt.parse(client.receipt(entry.session, entry.size))
-                count = len(check_receipt(receipt, auditor.trust).session.spans)
-                wanted.turns = draw_turns(seed, entry.session, count, turns)
+                wanted.turns = draw_turns(seed, entry.session, count_turns(auditor, client, entry), turns)
         except VerifiableError as error:
             wanted.error = error
         else:

@@ -1,9 +1,9 @@
 """One session of a provider: fetch what it shows, audit that, look for its head in the log, keep what proves itself.
 
 The walk of one session's evidence: `Client.evidence` gives its bytes; `Received.parse` and `check_head` what they say
-and who signed that; `Memory.head` compares with what was seen before; `check_evidence_under` opens it; `check_promise`
-holds it against the list and `check_growth` against the session as it was; `audit` gives the verdict; `conclude` adds
-the log. Each is made once.
+and who signed that; `Memory.head` compares with what was seen before; `check_evidence_under` opens it; `Question.check`
+holds it against what was asked for, `check_promise` against the list and `check_growth` against the session as it was;
+`audit` gives the verdict; `conclude` adds the log. Each is made once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,22 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
-from verifiable.checking.checks import OpenedEvidence, OpenedReceipt, SignedHead, check_evidence_under, check_head
+from verifiable.checking.caveats import About, Caveat
+from verifiable.checking.checks import (
+    OpenedEvidence,
+    OpenedReceipt,
+    SignedHead,
+    check_evidence_under,
+    check_head,
+    check_receipt,
+)
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
-from verifiable.checking.verdict import About, Caveat, Check, Status, Step, Verdict, from_error
+from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
 from verifiable.errors import VerifiableError, VerificationError
-from verifiable.session.evidence import Evidence
+from verifiable.request.exchange import NOTHING, Asked
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PublicKey
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
@@ -28,6 +39,7 @@ from verifier.campaign.logged import Logged, LogReader
 from verifier.campaign.remember import Contradiction, Memory, check_growth
 from verifier.model.reexecute import Reexecutor
 from verifier.offline import frauds
+from verifier.offline.question import Question
 from verifier.tolerant.calibration import Calibration
 
 
@@ -88,6 +100,7 @@ class Fetched:
         receipt: a client's receipt of it.
         size: leaves of the head that evidence is asked for; the newest where None.
         text: the answer as the client has it.
+        asked: the client's own copy of its request.
         turns: those to open, all where None.
         evidence: what came.
         promised: the list's head, under the manifest that came with the evidence.
@@ -100,6 +113,7 @@ class Fetched:
     receipt: OpenedReceipt | None = None
     size: int | None = None
     text: str | None = None
+    asked: Asked = NOTHING
     turns: Sequence[int] | None = None
     evidence: Received | None = None
     promised: SignedHead | None = None
@@ -111,23 +125,33 @@ class Fetched:
         """How its files begin."""
         return self.session.hex()[:12]
 
+    @property
+    def question(self) -> Question:
+        """What the provider is asked for."""
+        held = None if self.receipt is None else self.receipt.receipt.turn
+        return Question(self.session, self.size, None if self.turns is None else tuple(self.turns), held=held)
+
     def heads(self) -> list[SignedHead]:
-        """Every head that was shown of it and that is the provider's, a client's own first."""
+        """Every head of it that was shown and that is the provider's, a client's own first."""
         received = [each.signed for each in (self.evidence, *self.full.values()) if each is not None]
         own = None if self.receipt is None else self.receipt.session.signed
-        return [signed for signed in (own, *received, self.promised) if signed is not None]
+        shown = [signed for signed in (own, *received, self.promised) if signed is not None]
+        return [signed for signed in shown if signed.head.session == self.session]
 
 
 def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
-    """Get a session's evidence, and hold it against the list and against what was seen before."""
+    """Get a session's evidence, and hold it against the question, the list and what was seen before."""
     try:
         received = wanted.evidence = Received(client.evidence(wanted.session, "tokens", wanted.turns, wanted.size))
         evidence, signed = received.parse(auditor.trust)
         latest = None if auditor.memory is None else auditor.memory.head(signed)
         opened = received.open(evidence, signed)
+        Question(wanted.session).check_head(signed.head)
         if wanted.listed is not None:
-            wanted.promised = signed.other(wanted.listed.head)
-            check_promise(opened, wanted.promised, wanted.listed)
+            wanted.promised = listed_head(signed, wanted.listed)
+        wanted.question.check(opened)
+        if wanted.promised is not None:
+            check_promise(signed.head, wanted.promised.head)
         if auditor.memory is not None:
             check_growth(auditor.memory, client, opened, latest, newest=wanted.listed is not None)
     except VerifiableError as error:
@@ -144,8 +168,11 @@ def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched:
         return from_error(error, session=fetched.session.hex())
 
     def fetch_full(turn: int) -> OpenedEvidence:
-        full = fetched.full[turn] = Received(client.evidence(fetched.session, "full", [turn], fetched.size))
-        return full.open(*full.parse(auditor.trust))
+        size = fetched.size if received.signed is None else received.signed.head.size
+        full = fetched.full[turn] = Received(client.evidence(fetched.session, "full", [turn], size))
+        opened = full.open(*full.parse(auditor.trust))
+        Question(fetched.session, size, (turn,), Kind.FULL).check(opened)
+        return opened
 
     verdict = audit(
         received.opened or received.evidence or received.data,  # where it did not open, the audit says why
@@ -153,6 +180,7 @@ def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched:
         auditor.trust,
         receipt=fetched.receipt,
         text=fetched.text,
+        asked=fetched.asked,
         fetch_full=fetch_full,
         calibration=auditor.calibration,
         seed=auditor.seed,
@@ -197,20 +225,35 @@ def audit_session(auditor: Auditor, client: Client, wanted: Fetched) -> Verdict:
     return conclude(auditor, client, LogReader(client, auditor.trust, auditor.delay), fetched, verdict)
 
 
-def check_promise(opened: OpenedEvidence, signed: SignedHead, listed: Listed) -> None:
-    """Raise VerificationError unless the evidence stands under `signed`, the head that the provider's list showed."""
-    head, promised = opened.session.head, signed.head
-    given = (head.session, head.size)
-    if given != (listed.session, listed.size) or (promised.session, promised.size) != given:
+def count_turns(auditor: Auditor, client: Client, listed: Listed) -> int:
+    """How many turns a listed session has, by its receipt under the list's own head. Raises a VerifiableError."""
+    session = check_receipt(Receipt.parse(client.receipt(listed.session, listed.size)), auditor.trust).session
+    Question(listed.session, listed.size).check_head(session.head)
+    check_promise(session.head, listed_head(session.signed, listed).head)
+    return len(session.spans)
+
+
+def listed_head(signed: SignedHead, listed: Listed) -> SignedHead:
+    """The head that the provider's list showed, under the manifest of one that it showed later.
+
+    Raises VerificationError: `list-differs` where the list's entry contradicts its own head; else as `check_head`.
+    """
+    promised = signed.other(listed.head)
+    if (promised.head.session, promised.head.size) != (listed.session, listed.size):
         raise VerificationError(
-            "the provider's list, its head and its evidence do not belong together",
+            "the provider's list contradicts its own head",
             code="list-differs",
             expected=f"session {listed.session.hex()}, {listed.size} leaves",
-            found=f"head of {promised.session.hex()}, {promised.size}; evidence of {given[0].hex()}, {given[1]}",
+            found=f"head of {promised.head.session.hex()}, {promised.head.size} leaves",
         )
+    return promised
+
+
+def check_promise(head: Head, promised: Head) -> None:
+    """Raise VerificationError unless what was shown stands under the head that the list showed for the same size."""
     if head.root != promised.root:
         raise VerificationError(
-            "the provider signed two histories of one session: in its list and in its evidence",
+            "the provider signed two histories of one session: in its list and in what it shows",
             code="two-histories",
             expected=promised.root.hex(),
             found=head.root.hex(),
@@ -241,8 +284,7 @@ def _with_log(verdict: Verdict, logged: Logged, auditor: Auditor) -> Verdict:
         return _failed(verdict, logged.proof, auditor)
     notes = [note for note in verdict.notes if note.about is not About.LOG]
     if not logged.logged:
-        what = f"That the session stands in the provider's public log: {logged.detail}"
-        notes.append(Caveat(what, about=About.LOG))
+        notes.append(Caveat("log-not-shown", logged.detail))
     return replace(verdict, notes=tuple(notes))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from verifiable.checking.verdict import Caveat, Status, Verdict
+from verifiable.checking.caveats import Caveat
+from verifiable.checking.verdict import Status, Verdict
 from verifiable.manifest.manifest import Manifest
 from verifier.auditing.marks import compared
 from verifier.auditing.scope import audited
@@ -126,16 +127,20 @@ class Outcome:
                 groups.setdefault((verdict.status is not Status.FAILED, str(verdict.code)), []).append(verdict)
         return [group for _, group in sorted(groups.items(), key=lambda item: item[0][0])]
 
-    def limits(self) -> list[str]:
+    def caveats(self) -> list[Caveat]:
         """What the audit does not show, each once, with the number of sessions that it holds for."""
         notes = []
         if self.challenge is not None and self.challenge.drawn < self.challenge.population:
             rest = self.challenge.population - self.challenge.drawn
-            notes.append(f"Sessions not drawn: {rest} of {self.challenge.population}")
+            notes.append(Caveat("sessions-not-drawn", f"{rest} of {self.challenge.population}"))
         undecided = self.count(Status.INCONCLUSIVE)
         if undecided and self.challenge is not None:
-            notes.append(f"{undecided} sessions could not be decided; they do not count as passed")
+            notes.append(Caveat("sessions-undecided", str(undecided)))
         return [*notes, *merge([verdict.notes for verdict in self.verdicts])]
+
+    def limits(self) -> list[str]:
+        """What the audit does not show, a sentence each."""
+        return list(map(str, self.caveats()))
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as JSON values; the same facts as on the terminal."""
@@ -147,7 +152,7 @@ class Outcome:
             **{name: self.count(status) for name, status in COUNTED.items()},
             "tokens_checked": self.tokens_checked,
             "tokens_total": self.tokens_total,
-            "not_shown": self.limits(),
+            "not_shown": [caveat.to_json() for caveat in self.caveats()],
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "trusted": list(self.trusted),
             "started": self.started,
@@ -164,9 +169,9 @@ class Outcome:
         return facts
 
 
-def merge(notes: Sequence[Sequence[Caveat]]) -> list[str]:
-    """Notes of many sessions, each once and with the number of sessions; of which turns it is said is left out."""
+def merge(notes: Sequence[Sequence[Caveat]]) -> list[Caveat]:
+    """Caveats of many sessions, each once and with the number of sessions; of which turns it is said is left out."""
     if len(notes) == 1:
-        return list(map(str, notes[0]))
-    counts = Counter(what for of_session in notes for what in dict.fromkeys(note.what for note in of_session))
-    return [f"{what[:1].upper()}{what[1:]} ({number} of {len(notes)} sessions)" for what, number in counts.items()]
+        return list(notes[0])
+    counts = Counter(each for of_session in notes for each in {replace(note, turns=()): None for note in of_session})
+    return [replace(each, sessions=(number, len(notes))) for each, number in counts.items()]

@@ -32,14 +32,16 @@ SAVED = Path("verifiable-evidence")
 @grouped
 def audit(
     *,
-    target: Annotated[str, typer.Argument(help="The provider's URL, or a file: a receipt or evidence.")],
+    target: Annotated[
+        str, typer.Argument(help="The provider's URL, or a file: your client's exchange, a receipt, evidence.")
+    ],
     model: Annotated[Path, typer.Option(help="Your own copy of the model: a GGUF file.")],
     trust: options.Trust,
     lora: Annotated[
         list[str] | None,
         typer.Option(help="FILE[:SCALE]: your copy of a LoRA adapter that the manifest names; may be repeated."),
     ] = None,
-    text: Annotated[Path | None, typer.Option(help="The answer as received, to a receipt or evidence.")] = None,
+    copy: options.CopyOptions,
     provider: options.ProviderOptions,
     draw: options.DrawOptions,
     machine: options.MachineOptions,
@@ -61,7 +63,7 @@ def audit(
         trust=keys,
         trust_names=trust,
         adapters=adapters,
-        text=None if text is None else files.read_text(text),
+        copy=copy,
         provider=provider,
         auditor_key=files.read_secret(provider.auditor_key),
         merge_delay=parse_time(provider.merge_delay, "--merge-delay"),

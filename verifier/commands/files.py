@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from verifiable import files, limits
-from verifiable.errors import MalformedError
+from verifiable.errors import MalformedError, PolicyError
+from verifiable.request import fields
+from verifiable.request.exchange import NOTHING, Asked, Exchange, read_asked
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
 from verifiable.wire.key_file import MAX_BYTES, read_public
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.text import read_base64url
+from verifier.offline.offline import readings
 
 MAX_TEXT = 64 << 20
 _BASE64URL = re.compile(rb"[A-Za-z0-9_-]+={0,2}\s*")
@@ -23,10 +27,57 @@ def read_trust(values: Sequence[str]) -> list[PublicKey]:
     return [key for value in values for key in read_public(value)]
 
 
-def read_receipt(path: Path) -> Receipt:
-    """A receipt from a file: the bytes, or the base64url text in which the API hands them out."""
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What a client kept of its own: readings of the answer, the first the likeliest; and what it asked."""
+
+    texts: tuple[str, ...] = ()
+    asked: Asked = NOTHING
+
+
+def read_copies(text: Path | None, request: Path | None, nonce: str | None, exchange: Exchange | None) -> Copies:
+    """The copies that options name; an exchange, the target's or that of --request, stands in for those not named.
+
+    Raises MalformedError, PolicyError or OSError.
+    """
+    if request is not None and exchange is not None:
+        raise PolicyError("an exchange holds the request already", expected="an exchange or --request", found="both")
+    kept = exchange if request is None else read_request(request)
+    asked = NOTHING if kept is None else kept.asked
+    if nonce is not None:
+        asked = replace(asked, nonce=parse_nonce(nonce))
+        mine = None if asked.request is None else asked.request.nonce
+        if mine is not None and mine != asked.nonce:
+            raise PolicyError("--nonce is not the nonce of your own request", expected=mine.hex(), found=nonce)
+    if text is not None:
+        return Copies(readings(read_text(text)), asked)
+    return Copies(() if kept is None or kept.text is None else (kept.text,), asked)
+
+
+def read_request(path: Path) -> Exchange:
+    """A request as a client kept it: see `read_asked`."""
     try:
-        return Receipt.parse(_decoded(files.read(path, 2 * limits.RECEIPT_BYTES)))
+        return read_asked(files.read(path, limits.EXCHANGE_BYTES))
+    except MalformedError as error:
+        raise MalformedError(
+            f"{path}: {error.what}", expected=error.expected, found=error.found, hint=error.hint
+        ) from error
+
+
+def parse_nonce(text: str) -> bytes:
+    """A nonce as people write it. Raises MalformedError."""
+    try:
+        nonce = fields.nonce(text.lower())
+    except PolicyError as error:
+        raise MalformedError("--nonce", expected=error.expected, found=text) from error
+    return nonce or b""
+
+
+def read_receipt(path: Path) -> Receipt | Exchange:
+    """A receipt from a file: the bytes, the base64url text in which the API hands them out, or an exchange."""
+    try:
+        data = files.read(path, limits.EXCHANGE_BYTES)
+        return Exchange.parse(data) if is_exchange(data) else Receipt.parse(_decoded(data))
     except MalformedError as error:
         hint = error.hint or "Name the file that came with an answer as its receipt."
         raise MalformedError(
@@ -34,9 +85,17 @@ def read_receipt(path: Path) -> Receipt:
         ) from error
 
 
-def read_target(path: Path) -> Receipt | Evidence:
-    """A receipt or evidence from a file, whichever it is. Raises MalformedError when it is neither."""
-    data = _decoded(files.read(path, limits.EVIDENCE_BYTES))
+def is_exchange(data: bytes) -> bool:
+    """Whether a file's bytes are JSON, as an exchange is, and no receipt or evidence."""
+    return data.lstrip()[:1] == b"{"
+
+
+def read_target(path: Path) -> Receipt | Evidence | Exchange:
+    """A receipt, evidence or an exchange from a file, whichever it is. Raises MalformedError when it is none."""
+    read = files.read(path, limits.EVIDENCE_BYTES)
+    if is_exchange(read):
+        return Exchange.parse(read)
+    data = _decoded(read)
     # Both begin as a map {1: version, 2: …}; the second value is a receipt's head or the evidence's kind.
     major = data[4] >> 5 if len(data) > 4 and data[1:4] == b"\x01\x01\x02" else -1
     if major == 2:
@@ -44,10 +103,10 @@ def read_target(path: Path) -> Receipt | Evidence:
     if major == 0:
         return Evidence.parse(data)
     raise MalformedError(
-        f"{path} is neither a receipt nor evidence",
+        f"{path} is no receipt, no evidence and no exchange",
         expected="a file that this project wrote",
         found=data[:8],
-        hint="A receipt comes with an answer; evidence comes from the provider, or from an audit with --save.",
+        hint="A receipt comes with an answer, evidence from the provider or from an audit with --save.",
     )
 
 

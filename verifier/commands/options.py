@@ -19,7 +19,25 @@ Trust = Annotated[
 MergeDelay = Annotated[
     str, typer.Option(help="Time within which the provider promises to log a head: 90s, 10m, 24h.", show_default=True)
 ]
+Text = Annotated[Path | None, typer.Option(help="The answer exactly as it was received, in a file.")]
+RequestFile = Annotated[
+    Path | None, typer.Option(help="The request as you sent it: its JSON body, canonical form, or your exchange file.")
+]
+Nonce = Annotated[str | None, typer.Option(help="The nonce that you sent (16 to 128 hex digits).")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@group("Your copy")
+class CopyOptions:
+    """What a client kept of its own: of the receipt's turn, or of the last turn that evidence opens."""
+
+    text: Text = None
+    request: RequestFile = None
+    nonce: Nonce = None
+
+    @property
+    def given(self) -> bool:
+        return (self.text, self.request, self.nonce) != (None, None, None)
 
 
 @group("Provider")

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from verifiable.checking.checks import check_receipt
 from verifiable.checking.fraud import MERGE_DELAY
+from verifiable.checking.offline import receipt_of
 from verifiable.checking.verdict import Verdict
 from verifiable.commands.progress import Bars
 from verifiable.errors import PolicyError, VerifiableError
 from verifiable.llama.gguf.lora import Adapter
+from verifiable.request.exchange import Exchange
 from verifiable.session.challenge import SEED_BYTES, draw_turns
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
@@ -34,11 +36,10 @@ from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.outcome import Challenge, Outcome
 from verifier.campaign.plan import ChallengePlan
 from verifier.campaign.remember import Memory
-from verifier.commands.files import read_target
-from verifier.commands.options import DrawOptions, MachineOptions, ProviderOptions
+from verifier.commands.files import Copies, read_copies, read_target
+from verifier.commands.options import CopyOptions, DrawOptions, MachineOptions, ProviderOptions
 from verifier.model.worker import Worker
 from verifier.offline.fault import Fault
-from verifier.offline.offline import readings
 from verifier.tolerant.calibration import Calibration
 
 
@@ -59,9 +60,9 @@ class Plan:
     provider: ProviderOptions
     draw: DrawOptions
     machine: MachineOptions
+    copy: CopyOptions
     keep_all: bool = False
     adapters: tuple[Adapter, ...] = ()
-    text: str | None = None
     auditor_key: str | None = None
     merge_delay: float = MERGE_DELAY / 1000
     budget: float | None = None
@@ -80,6 +81,9 @@ class Plan:
             words += ["--lora", str(adapter)]
         for name in self.trust_names:
             words += ["--trust", name]
+        copy = {"--text": self.copy.text, "--request": self.copy.request, "--nonce": self.copy.nonce}
+        for option, value in copy.items():
+            words += [] if value is None else [option, str(value)]
         if self.provider.provider is not None:
             words += ["--provider", self.provider.provider]
         if self.is_url:
@@ -108,6 +112,9 @@ def carry_out(plan: Plan) -> Outcome:
     started, clock = time.time_ns() // 1_000_000, time.monotonic()
     check_cores(plan.machine.processes, plan.machine.threads)
     target = None if plan.is_url else read_target(Path(plan.target))
+    copies = _copies(plan, target)
+    if isinstance(target, Exchange):
+        target = receipt_of(target)
     with ExitStack() as stack:
         bars = stack.enter_context(Bars())
         worker = Worker(plan.model, threads=plan.machine.threads, progress=bars, adapters=plan.adapters)
@@ -121,11 +128,14 @@ def carry_out(plan: Plan) -> Outcome:
         if target is not None and (plan.calibration is not None or plan.draw.turns is not None):
             seed = auditor.seed = plan.draw_seed()
         if isinstance(target, Evidence):
-            verdict = audit(target, worker, plan.trust, text=plan.text, calibration=plan.calibration, seed=seed)
+            text = copies.texts[0] if copies.texts else None
+            verdict = audit(
+                target, worker, plan.trust, text=text, asked=copies.asked, calibration=plan.calibration, seed=seed
+            )
             digest = hashlib.sha256(target.encode()).digest()
             verdicts = [replace(verdict, details=replace(audited(verdict), evidence_digest=digest))]
         elif isinstance(target, Receipt):
-            verdicts = [audit_receipt(auditor, _client(stack, plan, target.capability), target, plan, seed)]
+            verdicts = [audit_receipt(auditor, _client(stack, plan, target.capability), target, plan, copies, seed)]
         else:
             client = _client(stack, plan)
             try:
@@ -168,16 +178,31 @@ def _announce(planned: ChallengePlan) -> None:
     print("\n".join(planned.lines()), file=sys.stderr, flush=True)
 
 
-def audit_receipt(auditor: Auditor, client: Client, receipt: Receipt, plan: Plan, seed: bytes | None) -> Verdict:
-    """Check a receipt, fetch the evidence under its own head, and audit that."""
+def _copies(plan: Plan, target: Receipt | Evidence | Exchange | None) -> Copies:
+    """What a client kept of the target's turn. Raises PolicyError where there is no such turn."""
+    if target is None and plan.copy.given:
+        raise PolicyError(
+            "--text, --request and --nonce are of one answer",
+            expected="a receipt, an exchange or evidence as the target",
+            found=plan.target,
+        )
+    copy = plan.copy
+    return read_copies(copy.text, copy.request, copy.nonce, target if isinstance(target, Exchange) else None)
+
+
+def audit_receipt(
+    auditor: Auditor, client: Client, receipt: Receipt, plan: Plan, copies: Copies, seed: bytes | None
+) -> Verdict:
+    """Check a receipt, fetch the evidence of its turn under its own head, and audit that."""
     try:
-        held = check_receipt(receipt, plan.trust, *(() if plan.text is None else readings(plan.text)))
+        held = check_receipt(receipt, plan.trust, *copies.texts)
     except VerifiableError as error:
         return Fault.of(error).verdict()
     head, turns = held.session.head, None
     if seed is not None and plan.draw.turns is not None:
-        turns = draw_turns(seed, head.session, len(held.session.spans), plan.draw.turns)
-    wanted = Fetched(head.session, receipt=held, size=head.size, text=held.text, turns=turns)
+        drawn = draw_turns(seed, head.session, len(held.session.spans), plan.draw.turns)
+        turns = sorted({*drawn, receipt.turn})
+    wanted = Fetched(head.session, receipt=held, size=head.size, text=held.text, asked=copies.asked, turns=turns)
     return audit_session(auditor, client, wanted)
 
 

@@ -13,27 +13,33 @@ from typing import Annotated
 import typer
 
 from verifiable import limits
+from verifiable.checking.offline import receipt_of
 from verifiable.checking.verdict import Verdict
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.files import read
+from verifiable.request.exchange import Exchange
 from verifiable.session.evidence import Evidence
 from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PublicKey
 from verifier.campaign.plan import parse_time
 from verifier.commands import files
-from verifier.commands.options import Json, MergeDelay, Trust
+from verifier.commands.options import Json, MergeDelay, Nonce, RequestFile, Text, Trust
 from verifier.monitor.fork import MAX_FORK, check_fork
 from verifier.offline import frauds
 from verifier.offline.fault import Fault
-from verifier.offline.offline import readings, verify_with_evidence
+from verifier.offline.offline import verify_with_evidence
 from verifier.report import show, signed as signed_reports
 
 
 def verify(
     trust: Trust,
-    receipt: Annotated[Path | None, typer.Argument(help="The receipt that came with an answer.")] = None,
+    receipt: Annotated[
+        Path | None, typer.Argument(help="The receipt that came with an answer, or your client's exchange.")
+    ] = None,
     evidence: Annotated[Path | None, typer.Option(help="Evidence of the same session.")] = None,
-    text: Annotated[Path | None, typer.Option(help="The answer exactly as it was received, in a file.")] = None,
+    text: Text = None,
+    request: RequestFile = None,
+    nonce: Nonce = None,
     fraud: Annotated[Path | None, typer.Option(help="Instead of a receipt: a file that claims to prove fraud.")] = None,
     merge_delay: MergeDelay = "24h",
     fork: Annotated[
@@ -48,7 +54,7 @@ def verify(
     keys = files.read_trust(trust)
     instead = {"--report": report, "--fork": fork, "--fraud": fraud}
     alone = [option for option, path in instead.items() if path is not None]
-    if alone and len(alone) + sum(path is not None for path in (receipt, evidence, text)) > 1:
+    if alone and len(alone) + sum(path is not None for path in (receipt, evidence, text, request, nonce)) > 1:
         expected = "a receipt, or one of --fraud, --fork and --report"
         raise PolicyError(f"{alone[0]} stands alone", expected=expected, found="more")
     if report is not None:
@@ -61,10 +67,12 @@ def verify(
     if receipt is None:
         raise PolicyError("nothing to verify", expected="a receipt, or --fraud FILE", found="neither")
     parsed = files.read_receipt(receipt)
+    exchange = parsed if isinstance(parsed, Exchange) else None
+    held = receipt_of(parsed) if isinstance(parsed, Exchange) else parsed
+    copies = files.read_copies(text, request, nonce, exchange)
     shown = None if evidence is None else Evidence.load(evidence)
-    texts = () if text is None else readings(files.read_text(text))
-    verdict = verify_with_evidence(parsed, shown, keys, *texts)
-    _say(as_json, verdict.to_json(), show.verification(verdict, show.short(peek1(parsed.manifest).kid.hex())))
+    verdict = verify_with_evidence(held, shown, keys, *copies.texts, asked=copies.asked)
+    _say(as_json, verdict.to_json(), show.verification(verdict, show.short(peek1(held.manifest).kid.hex())))
     return verdict.exit_code
 
 

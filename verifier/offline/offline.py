@@ -2,53 +2,59 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedReceipt, check_evidence, check_receipt, require_trust
 from verifiable.checking.offline import accepted, refused
-from verifiable.checking.verdict import Caveat, Check, Step, Verdict, from_error
-from verifiable.errors import VerifiableError, VerificationError
+from verifiable.checking.verdict import Check, Step, Verdict, from_error
+from verifiable.errors import MalformedError, VerifiableError, VerificationError
+from verifiable.request.exchange import NOTHING, Asked
+from verifiable.request.request import Request, parse_canonical
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
 from verifiable.tlog.merkle import leaf_hash
 from verifiable.wire.keys import PublicKey
+from verifier.offline.question import check_answers, not_opened
 from verifier.offline.rebuild import Bound, check_same_history
 from verifier.offline.replay import replay_records, replayable
 
 
 def verify_with_evidence(
-    receipt: Receipt, evidence: Evidence | None, trust: Sequence[PublicKey], *texts: str
+    receipt: Receipt, evidence: Evidence | None, trust: Sequence[PublicKey], *texts: str, asked: Asked = NOTHING
 ) -> Verdict:
-    """Check a receipt as `verifiable.verify` does, and that `evidence` tells the same history.
+    """Check a receipt as `verifiable.verify` does, and that `evidence` opens its turn and tells the same history.
 
     Records that the evidence shows are replayed: that their tokens follow needs no model. `texts` are readings of the
-    answer (see `readings`), one of which must be the committed one.
+    answer (see `readings`), one of which must be the committed one; `asked` is the client's own copy of its request.
     """
     require_trust(trust)
     try:
         held = check_receipt(receipt, trust, *texts)
+        verdict = accepted(held, asked, None if evidence is None else _request(evidence, held.receipt.turn))
     except VerifiableError as error:
         return refused(error)
-    verdict = accepted(held)
     return verdict if evidence is None else _with_evidence(verdict, held, evidence, trust)
+
+
+def _request(evidence: Evidence, turn: int) -> Request | None:
+    """The request that evidence shows of a turn, unchecked; None where it shows none."""
+    with contextlib.suppress(MalformedError):
+        return next((parse_canonical(each.request) for each in evidence.turns if each.turn == turn), None)
+    return None
 
 
 def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, trust: Sequence[PublicKey]) -> Verdict:
     checks = list(verdict.checks)
     try:
         opened = check_evidence(evidence, trust)
-        if opened.session.head.session != held.session.head.session:
-            raise VerificationError(
-                "the evidence is of another session than the receipt",
-                code="session-differs",
-                expected=held.session.head.session.hex(),
-                found=opened.session.head.session.hex(),
-            )
+        check_answers(opened, held)
         mine = Bound.of(held.receipt.opening, held.session.head)
         check_same_history(mine, Bound.of(evidence.opening, opened.session.head))
-        checks.append(Check(Step.EVIDENCE, True, "it is of this session and tells the same history as the receipt"))
-        replayed = 0
+        checks.append(Check(Step.EVIDENCE, True, "it opens the receipt's turn and tells the same history"))
+        replayed: dict[int, int] = {}
         for turn in opened.turns:
             hashes = [leaf_hash(evidence.opening.leaves[seq]) for seq in sorted(turn.shown)]
             if turn.shown and turn.whole and turn.end.seq < held.session.head.size:
@@ -66,15 +72,18 @@ def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, tr
                 return fault.verdict(
                     turn.number, session=verdict.session, checks=tuple(checks), details=verdict.details
                 )
-            replayed += replayable(turn)
+            replayed[turn.number] = replayable(turn)
     except VerifiableError as error:
         checks.append(Check(Step.EVIDENCE, False, error.what))
         return from_error(error, session=verdict.session, checks=tuple(checks), details=verdict.details)
-    if replayed:
-        checks.append(Check(Step.REPLAY, True, f"{replayed} tokens follow from their records and the turn's key"))
-        return replace(verdict, checks=tuple(checks))
-    note = Caveat("That the tokens follow from the model: an audit does")
-    return replace(verdict, checks=tuple(checks), notes=(*verdict.notes, note))
+    total = sum(replayed.values())
+    if total:
+        checks.append(Check(Step.REPLAY, True, f"{total} tokens follow from their records and the turn's key"))
+    rest = tuple(turn.number for turn in opened.turns if replayed[turn.number] < turn.count)
+    notes = [*verdict.notes, *not_opened(opened)]
+    if rest:
+        notes.append(Caveat("records-not-replayed", turns=rest) if total else Caveat("records-not-shown"))
+    return replace(verdict, checks=tuple(checks), notes=tuple(notes))
 
 
 def readings(text: str) -> tuple[str, ...]:

@@ -36,11 +36,11 @@ MEANINGS = {
         "It does not say how much worse the answers are for it.",
     ),
     "prompt-differs": Meaning(
-        "The model was not given the conversation that the client sent: something was added, changed or left out.",
+        "The model was not given the conversation of the request: something was added, changed or left out.",
         "It does not show the words that were put in.",
     ),
     "temperature-differs": Meaning(
-        "The answer was drawn with more or less chance than the client asked for, in every token.",
+        "The answer was drawn with more or less chance than the request says, in every token.",
         "It does not say that the model itself was another one.",
     ),
     "token-not-sampled": Meaning(
@@ -59,10 +59,14 @@ MEANINGS = {
         "The answer ends elsewhere, or for another reason, than its tokens say.",
         "It does not say that the words before that are wrong.",
     ),
-    "parameters-differ": Meaning("The answer was drawn with other settings than the client asked for.", _OWN_RECORDS),
-    "request-differs": Meaning("The provider committed to another request than the evidence shows.", _TAMPERED),
+    "parameters-differ": Meaning("The answer was drawn with other settings than the request has.", _OWN_RECORDS),
+    "request-differs": Meaning("The provider committed to another request than this one.", _TAMPERED),
     "nonce-differs": Meaning(
-        "The client's nonce was not used, so the provider could have tried draws until it liked one.", _OWN_RECORDS
+        "The request's nonce was not used, so the provider could have tried draws until it liked one.", _TAMPERED
+    ),
+    "time-differs": Meaning(
+        "The conversation was not opened when your request was on its way.",
+        "It does not show that the answer is another one; a clock may be wrong, yours too.",
     ),
     "salt-differs": Meaning("The secret in the evidence does not open the records that were signed.", _TAMPERED),
     "evidence-differs": Meaning("The tokens in the evidence are not those that were signed.", _TAMPERED),
@@ -94,7 +98,9 @@ MEANINGS = {
     "fingerprint-differs": Meaning("Your machine rounds numbers otherwise than the provider's.", "Any cheating."),
     "not-invariant": Meaning("Under these settings even honest numbers can't be repeated.", "Any cheating."),
     "not-raw-logits": Meaning("The provider's records hold rounded numbers that can't be repeated.", "Any cheating."),
-    "no-evidence": Meaning("The provider did not hand over the records.", "Any cheating; but a buyer may insist."),
+    "no-evidence": Meaning(
+        "The provider did not hand over the records that were asked for.", "Any cheating; but a buyer may insist."
+    ),
     "unreachable": Meaning("The provider did not answer properly.", "Any cheating; but a buyer may insist."),
     "auditor-crashed": Meaning("This machine could not run the model.", "Anything about the provider."),
     "nothing-checked": Meaning("Nothing was recomputed, so nothing was shown.", "Any cheating."),

@@ -37,7 +37,7 @@ def render(outcome: Outcome) -> str:
         about=_about(outcome),
         failures=_failures(outcome) + report_tolerant.section(outcome),
         checked=_checked(outcome),
-        unchecked=_items(map(safe, outcome.limits())) or "<p>Nothing is known to be left out.</p>",
+        unchecked=_caveats(outcome) or "<p>Nothing is known to be left out.</p>",
         sessions=_sessions(outcome),
         strips=_strips(outcome),
         checks=_checks(outcome),
@@ -218,6 +218,12 @@ def _repeat(outcome: Outcome) -> str:
 def _word(verdict: Verdict) -> str:
     kind, word = _WORDS.get(verdict.status, ("undecided", "inconclusive"))
     return f'<span class="word {kind}">{word}</span>'
+
+
+def _caveats(outcome: Outcome) -> str:
+    """What the audit does not show; each sentence bears its id."""
+    items = [f'<li data-caveat="{caveat.id}">{safe(str(caveat))}</li>' for caveat in outcome.caveats()]
+    return f"<ul>{''.join(items)}</ul>" if items else ""
 
 
 def _items(items: Iterable[str]) -> str:

@@ -6,12 +6,14 @@ import datetime
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from verifiable.checking.offline import ReceiptDetails
 from verifiable.checking.verdict import Status, Step, Verdict
 from verifiable.cli import printable
+from verifiable.request.request import Request
+from verifier.auditing.scope import audited
 from verifier.campaign.outcome import SHARE, Outcome
 from verifier.report.meaning import meaning
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from verifier.report.signed import SignedReport
 
 _GREEN, _RED, _YELLOW, _BOLD = "32", "31", "33", "1"
+MOST_REQUESTS = 4
+LONGEST_REQUEST = 400
+"""Committed requests that are shown, and characters of each."""
 MOST_ALSO = 10
 """Further sessions that are named for one reason code; the JSON and the report have them all."""
 
@@ -33,8 +38,8 @@ def verification(verdict: Verdict, kid: str) -> list[str]:
         f"Signed by {session.manifest.provider} ({kid}) at {moment(head.time)}; session {short(verdict.session)}, "
         f"{turns} turn{'s' if turns != 1 else ''}, {head.size} leaves",
         *[f"{check.name}: {check.detail}" for check in verdict.checks if check.name not in (Step.MANIFEST, Step.HEAD)],
-        "This checks who said what and that nothing was changed since. Whether the model really said it: "
-        "verifiable audit.",
+        "This checks who said what and that nothing was changed since.",
+        *_not_shown(verdict.not_shown),
     ]
     return [printable(line) for line in lines]
 
@@ -73,9 +78,7 @@ def audit(outcome: Outcome) -> list[str]:
     if outcome.saved and outcome.status is Status.FAILED:
         lines.append("Evidence: anyone with the model file can repeat this with `verifiable audit FILE --model …`")
     lines += [printable(f"  {path}") for path in outcome.saved]
-    limits = outcome.limits()
-    if limits:
-        lines += ["Not shown by this:", *[printable(f"  - {limit}") for limit in limits]]
+    lines += map(printable, _not_shown(outcome.limits()))
     if outcome.challenge is not None and outcome.status is Status.EXACT and outcome.challenge.population > 1:
         lines.append(
             f"A provider that cheats in one session of {round(1 / SHARE)} would have been caught with probability "
@@ -155,6 +158,10 @@ def say(lines: Iterable[str]) -> None:
     print("\n".join(lines))
 
 
+def _not_shown(sentences: Sequence[str]) -> list[str]:
+    return ["Not shown by this:", *[f"  - {sentence}" for sentence in sentences]] if sentences else []
+
+
 def _facts(outcome: Outcome) -> list[str]:
     rows: list[tuple[str, str]] = []
     manifest = outcome.manifest
@@ -172,7 +179,24 @@ def _facts(outcome: Outcome) -> list[str]:
             f"{plural(challenge.drawn, 'session')}, {outcome.tokens_total:,} tokens"
         )
         rows.append(("Challenge", drawn))
+    else:
+        rows += [("Request", request) for request in _requests(outcome)]
     return [printable(f"{label:<11} {text}") for label, text in rows]
+
+
+def _requests(outcome: Outcome) -> list[str]:
+    """The requests that were committed to, where nobody gave a copy to compare them with."""
+    told = {caveat.id for verdict in outcome.verdicts for caveat in verdict.notes}
+    if "request-not-given" not in told:
+        return []
+    turns = [turn for verdict in outcome.verdicts for turn in audited(verdict).turns]
+    return [f"turn {turn.number} committed to {shortened(turn.request)}" for turn in turns[-MOST_REQUESTS:]]
+
+
+def shortened(request: Request) -> str:
+    """A request's canonical form, of a long one the beginning and the end."""
+    text = request.canonical.decode()
+    return text if len(text) <= LONGEST_REQUEST else f"{text[: LONGEST_REQUEST // 2]} … {text[-LONGEST_REQUEST // 2 :]}"
 
 
 def _of_all(outcome: Outcome, status: Status) -> str:

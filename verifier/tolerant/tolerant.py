@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verifiable import limits
+from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedTurn
-from verifiable.checking.verdict import About, Caveat, Status
+from verifiable.checking.verdict import Status
 from verifiable.manifest.manifest import Runtime
 from verifiable.sampling.logits import Entries
 from verifiable.session.challenge import place_window
@@ -149,18 +150,12 @@ class Decision:
 
     def _notes(self) -> list[Caveat]:
         """What a pass does not show."""
-        notes = [
-            f"Tokens outside of a window of {self.length} of each conversation: their logits were not compared. Where "
-            "it lies was drawn after they were committed to",
-            "Bits: on this machine records could be compared within rounding only",
-        ]
+        window = f"none outside of a window of {self.length} of each conversation, drawn after it was committed to"
+        notes = [Caveat("tokens-not-compared", window), Caveat("bits-not-compared")]
         if self.missed:
-            missed = (
-                f"Whether it was one of these, which {len(self.used)} conversations of {self.length} tokens can't "
-                f"tell from honest rounding: {', '.join(self.missed)}"
-            )
-            notes = [missed, *notes]
-        return [Caveat(note, about=About.ROUNDING) for note in notes]
+            told = f"{len(self.used)} conversations of {self.length} tokens"
+            notes = [Caveat("deviations-not-told", f"by {told}: {', '.join(self.missed)}"), *notes]
+        return notes
 
     def short_json(self) -> dict[str, Any]:
         """What each session's verdict tells of it."""

@@ -1,0 +1,182 @@
+"""Vectors of what a client keeps of its own, and of evidence that is to answer for a receipt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from spec.generate.cases import VectorFile
+from spec.generate.receipts import TRUST
+from spec.generate.world import HOUR, NONCE, OPENED, Story, asked
+from verifiable.request.exchange import Exchange
+from verifiable.request.request import COMPLETION
+from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.records import Token
+from verifiable.wire.text import write_base64
+
+MINUTE = 60_000
+
+
+def exchange() -> VectorFile:
+    file = VectorFile(
+        "exchange",
+        "text: an exchange as a client wrote it (input: the same where it is no UTF-8). trusted: verifier keys of "
+        "providers. Its receipt is checked with its text, request and times; the outcome is null where it has none.",
+    )
+    _Exchanges(file).all()
+    return file
+
+
+class _Exchanges:
+    def __init__(self, file: VectorFile) -> None:
+        self.file = file
+        self.request = asked(max_tokens=20)
+        self.story = Story.open("kept").turn(self.request, 4)
+        self.longer = self.story.turn(asked(None, seed=7, messages=_say("Go on.")), 3)
+        self.kept = self.of(self.story)
+
+    def of(self, story: Story, **fields: Any) -> Exchange:
+        """What the client of a story's last turn writes."""
+        last = len(story.requests) - 1
+        kept = Exchange(story.requests[last], story.texts[last], story.receipt(last), OPENED - 20, OPENED + 3000)
+        return replace(kept, **fields)
+
+    def add(self, name: str, expected: str, made: Exchange | bytes) -> None:
+        data = made if isinstance(made, bytes) else made.encode()
+        try:
+            self.file.add(name, expected, text=data.decode(), trusted=TRUST)
+        except UnicodeDecodeError:
+            self.file.add(name, expected, input=data.hex(), trusted=TRUST)
+
+    def all(self) -> None:
+        self.honest()
+        self.another()
+        self.near()
+        self.timed()
+        self.damaged()
+
+    def honest(self) -> None:
+        kept = self.kept
+        self.add("all of it", "ok", kept)
+        self.add("the request alone", "ok", Exchange(self.request))
+        self.add("without the text", "ok", replace(kept, text=None))
+        self.add("without times", "ok", replace(kept, sent=None, received=None))
+        self.add("the second turn, of a request with a seed", "ok", self.of(self.longer))
+        self.add("a request in another order and spelling", "ok", self.spelled(kept))
+
+    def spelled(self, kept: Exchange) -> bytes:
+        """The same exchange, as another JSON writer has it."""
+        value = json.loads(kept.encode())
+        value["body"] = dict(reversed(value["body"].items())) | {"max_tokens": 20.0}
+        return json.dumps(dict(reversed(value.items())), ensure_ascii=False, separators=(",", ":")).encode()
+
+    def another(self) -> None:
+        for name, request in {
+            "another question": asked(max_tokens=20, messages=_say("Why is the sea blue?")),
+            "a system prompt less": asked(max_tokens=20, messages=[*_say("Be brief.", "system"), *_say("Why?")]),
+            "another nonce": asked(bytes(len(NONCE)), max_tokens=20),
+            "no nonce": asked(None, max_tokens=20),
+            "another bound": asked(max_tokens=21),
+            "a field that changes nothing": asked(max_tokens=20, user="me"),
+            "another path": asked(path=COMPLETION, prompt="Why is the sky blue?", max_tokens=20),
+            "the request of a later turn": self.longer.requests[1],
+        }.items():
+            self.add(name, "request-differs", replace(self.kept, request=request))
+        self.add("another text", "text-differs", replace(self.kept, text="No."))
+        foreign = Story.open("foreign").turn(asked(max_tokens=20, messages=_say("Hello.")), 4)
+        self.add(
+            "a receipt of another session", "request-differs", replace(self.kept, text=None, receipt=foreign.receipt(0))
+        )
+
+    def near(self) -> None:
+        text = self.story.texts[0]
+        for name, other in {"a line break more": f"{text}\n", "a byte order mark": f"\ufeff{text}"}.items():
+            self.add(name, "text-differs", replace(self.kept, text=other))
+
+    def timed(self) -> None:
+        def at(sent: int | None, received: int | None) -> Exchange:
+            return replace(self.kept, text=None, sent=sent, received=received)
+
+        self.add("sent five minutes later, by its clock", "ok", at(OPENED + 5 * MINUTE, OPENED + 6 * MINUTE))
+        self.add("sent later still", "time-differs", at(OPENED + 5 * MINUTE + 1, OPENED + 6 * MINUTE))
+        self.add("received five minutes earlier", "ok", at(OPENED - HOUR, OPENED - 5 * MINUTE))
+        self.add("received earlier still", "time-differs", at(OPENED - HOUR, OPENED - 5 * MINUTE - 1))
+        self.add("sent a day before, received a day after", "ok", at(OPENED - 24 * HOUR, OPENED + 24 * HOUR))
+        self.add("only sent, and later", "time-differs", at(OPENED + HOUR, None))
+        self.add("only received, and earlier", "time-differs", at(None, OPENED - HOUR))
+        later = self.of(self.longer, sent=OPENED + 9 * HOUR, received=OPENED + 10 * HOUR)
+        self.add("the second turn, hours after the session was opened", "ok", later)
+        early = self.of(self.longer, sent=OPENED - 2 * HOUR, received=OPENED - HOUR)
+        self.add("the second turn, before the session was opened", "time-differs", early)
+        self.add("received before it was sent", "malformed", at(OPENED, OPENED - 1))
+
+    def damaged(self) -> None:
+        whole = json.loads(replace(self.kept, receipt=None).encode())
+        self.add("no bytes", "malformed", b"")
+        self.add("no JSON", "malformed", b"{")
+        self.add("no UTF-8", "malformed", b'{"version": 2, "text": "\xff"}')
+        self.add("a list", "malformed", b"[]")
+        wrong: dict[str, dict[str, Any]] = {
+            "version 1": {"version": 1},
+            "version true": {"version": True},
+            "version as text": {"version": "2"},
+            "an unknown field": {"answer": "?"},
+            "an unknown path": {"path": "/v1/embeddings"},
+            "no path": {"path": None},
+            "no body": {"body": None},
+            "a body that is a list": {"body": []},
+            "a body that no provider answers": {"body": {**whole["body"], "n": 2}},
+            "a text that is a number": {"text": 5},
+            "a receipt that is none": {"receipt": "AAAA"},
+            "a receipt in standard base64": {"receipt": "+///"},
+            "a time that is text": {"sent": "now"},
+            "a time with a fraction": {"sent": 0.5},
+            "a time before 1970": {"sent": -1},
+            "a time past 2^53": {"received": 2**53},
+        }
+        for name, changes in wrong.items():
+            self.add(name, "malformed", json.dumps({**whole, **changes}).encode())
+        twice = json.dumps(whole).encode().replace(b'"version": 2,', b'"version": 2, "version": 2,')
+        self.add("a field twice", "malformed", twice)
+        lone = json.dumps({**whole, "text": "?"}).replace('"?"', '"\\ud800"').encode()
+        self.add("a text that is none", "malformed", lone)
+
+
+def answer() -> VectorFile:
+    file = VectorFile(
+        "answer",
+        "receipt, evidence: the files in base64. trusted: verifier keys of providers. Whether the evidence answers for "
+        "the receipt: opens its turn of its session, and tells the same history.",
+    )
+    story = Story.open("answering")
+    one = story.turn(asked(), 3)
+    two = one.turn(asked(None, seed=7), 4)
+    held = two.receipt(1)
+
+    def add(name: str, expected: str, made: Evidence, receipt: bytes = held.encode()) -> None:
+        file.add(name, expected, receipt=write_base64(receipt), evidence=write_base64(made.encode()), trusted=TRUST)
+
+    def shown(of: Story, kind: Kind, turns: Sequence[int], records: Sequence[int] = ()) -> Evidence:
+        return of.evidence(kind, turns, records)
+
+    add("both turns", "ok", shown(two, Kind.TOKENS, [0, 1]))
+    add("the receipt's turn", "ok", shown(two, Kind.TOKENS, [1]))
+    add("all records of it", "ok", shown(two, Kind.FULL, [1]))
+    add("a later head", "ok", shown(two.turn(asked(), 2), Kind.TOKENS, [1]))
+    add("the first turn's receipt, a later head", "ok", shown(two, Kind.TOKENS, [0]), one.receipt(0).encode())
+    add("another turn", "no-evidence", shown(two, Kind.TOKENS, [0]))
+    add("a record of another turn", "no-evidence", shown(two, Kind.RECORDS, [0], [two.where(Token)]))
+    add("no turn", "no-evidence", shown(two, Kind.TOKENS, []))
+    add("an older head, before the receipt's turn", "no-evidence", shown(one, Kind.TOKENS, [0]))
+    add(
+        "another session", "no-evidence", shown(Story.open("other").turn(asked(), 3).turn(asked(), 4), Kind.TOKENS, [1])
+    )
+    other = one.turn(asked(None, seed=8), 4)
+    add("another history", "two-histories", shown(other, Kind.TOKENS, [1]))
+    return file
+
+
+def _say(text: str, role: str = "user") -> list[dict[str, str]]:
+    return [{"role": role, "content": text}]

@@ -1,0 +1,102 @@
+"""Step 10: what a client has kept of its own request, held against what was committed.
+
+All of it rests on the client's copy. Where it differs, either the copy is not what was sent, or somebody between client
+and model changed it: a proxy, or the provider.
+"""
+
+from __future__ import annotations
+
+import json
+
+from verifiable import limits
+from verifiable.checking.caveats import Caveat
+from verifiable.checking.checks import OpenedSession, span_of
+from verifiable.errors import VerificationError
+from verifiable.request.exchange import Asked
+from verifiable.request.request import Request
+from verifiable.session.records import NonceSource, Turn
+
+_YOURS = (
+    "This rests on your own copy: make sure first that it is what you sent. If it is, somebody between you and the "
+    "model changed it."
+)
+
+
+def check_asked(session: OpenedSession, turn: int, asked: Asked, committed: Request | None = None) -> str | None:
+    """Hold a client's copy against what the turn committed to. Returns what was compared, None where nothing was given.
+
+    Args:
+        turn: which turn the copy is of.
+        committed: the request that evidence shows: where it is the committed one, the error says what differs.
+
+    Raises:
+        VerificationError: `request-differs`, `nonce-differs`, `time-differs`; `incomplete` where there is no such turn.
+    """
+    leaf = span_of(session, turn).turn
+    compared = []
+    if asked.request is not None:
+        _check_request(leaf, asked.request, committed)
+        compared.append("request")
+    nonce = asked.nonce if asked.request is None or asked.nonce is not None else asked.request.nonce
+    if nonce is not None:
+        _check_nonce(leaf, nonce)
+        compared.append("nonce")
+    if asked.sent is not None or asked.received is not None:
+        _check_times(session, turn, asked)
+        compared.append("times")
+    return f"{', '.join(compared)} as you sent them are those of turn {turn}" if compared else None
+
+
+def caveats(asked: Asked) -> list[Caveat]:
+    """What a verdict does not rest on for want of the client's own copy."""
+    if asked.request is None:
+        return [Caveat("request-not-given")]
+    return [Caveat("times-not-given")] if asked.sent is None and asked.received is None else []
+
+
+def _check_request(leaf: Turn, mine: Request, committed: Request | None) -> None:
+    if mine.digest() == leaf.request_digest:
+        return
+    expected, found = mine.digest().hex(), leaf.request_digest.hex()
+    what = f"turn {leaf.turn} answers another request than yours"
+    if committed is not None and committed.digest() == leaf.request_digest:
+        names, expected, found = _parts(mine, committed)
+        what += f": {', '.join(names)} {'differ' if len(names) > 1 else 'differs'}"
+    raise VerificationError(what, code="request-differs", expected=expected, found=found, hint=_YOURS)
+
+
+def _parts(mine: Request, committed: Request) -> tuple[list[str], str, str]:
+    """The parts of two requests that differ, and their values in each."""
+    one, other = json.loads(mine.canonical), json.loads(committed.canonical)
+    if one["path"] != other["path"]:
+        return ["path"], one["path"], other["path"]
+    one, other = one["body"], other["body"]
+    names = [name for name in sorted({**one, **other}) if one.get(name, ...) != other.get(name, ...)]
+    ours, theirs = ({name: each[name] for name in names if name in each} for each in (one, other))
+    return names, json.dumps(ours, ensure_ascii=False), json.dumps(theirs, ensure_ascii=False)
+
+
+def _check_nonce(leaf: Turn, nonce: bytes) -> None:
+    if leaf.nonce_source is not NonceSource.CLIENT or leaf.nonce != nonce:
+        raise VerificationError(
+            f"turn {leaf.turn} does not use your nonce",
+            code="nonce-differs",
+            expected=f"client: {nonce.hex()}",
+            found=f"{leaf.nonce_source.name.lower()}: {leaf.nonce.hex()}",
+            hint=_YOURS,
+        )
+
+
+def _check_times(session: OpenedSession, turn: int, asked: Asked) -> None:
+    """A session is opened for its first turn's request; it can't have been opened after a later one's answer."""
+    opened = session.opened.time
+    low = None if asked.sent is None or turn else asked.sent - limits.CLOCK_SKEW
+    high = None if asked.received is None else asked.received + limits.CLOCK_SKEW
+    if (low is not None and opened < low) or (high is not None and opened > high):
+        raise VerificationError(
+            "the session was not opened when your request was on its way",
+            code="time-differs",
+            expected=f"{'any time' if low is None else low} to {'any time' if high is None else high} (ms)",
+            found=f"{opened} (ms)",
+            hint=f"Clocks may be {limits.CLOCK_SKEW // 60_000} minutes apart. Is your own clock right? {_YOURS}",
+        )

@@ -1,0 +1,86 @@
+"""What a verdict does not rest on: one list for the command line, JSON, reports and the page docs/verify.html.
+
+Ids are stable, as reason codes are; sentences may change. spec/reason-codes.md explains each.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+CAVEATS = {
+    "model-not-run": "That the model really said it: `verifiable audit` runs the model again",
+    "request-not-given": "Whether this was your request: you gave no copy of what you sent to compare with",
+    "times-not-given": "That the session was opened when you asked: you gave no times of your request",
+    "text-not-given": "That the text you have is the text that was committed: you gave none",
+    "receipt-not-given": "That a client was given this same log: no receipt was compared",
+    "log-not-shown": "That the session stands in the provider's public log",
+    "turns-not-opened": "not opened by the evidence",
+    "turns-not-recomputed": "opened, but not recomputed",
+    "no-tokens": "no token was generated, so there was nothing to recompute",
+    "records-not-shown": "That each token follows from its record: the evidence shows no records",
+    "records-not-replayed": "not every token's draw was replayed: what the rest depend on is not all here",
+    "provider-nonce": "the request has no nonce and no seed, so the draws could have been shopped for",
+    "ending-unexplained": "ended as cancelled or by an error; why is the provider's word",
+    "session-open": "What may follow: the session is still open",
+    "not-raw-logits": "An exact audit is impossible: this provider reports log-probabilities of another engine",
+    "not-invariant": "An exact audit is impossible: the provider's results depend on how requests are batched",
+    "bits-not-compared": "Bits: on this machine records could be compared within rounding only",
+    "tokens-not-compared": "Logits of all tokens",
+    "deviations-not-told": "Whether it was one of the deviations that can't be told from honest rounding",
+    "sessions-not-drawn": "Sessions not drawn",
+    "sessions-undecided": "Sessions that could not be decided; they do not count as passed",
+}
+"""Id -> the sentence; one that begins in lower case is said of turns, which are named before it."""
+
+
+class About(enum.Enum):
+    """What a caveat is about. A later check may answer those about one thing, and take their place."""
+
+    SESSION = enum.auto()
+    LOG = enum.auto()
+    ROUNDING = enum.auto()
+
+
+_ABOUT = {
+    "log-not-shown": About.LOG,
+    **dict.fromkeys(("bits-not-compared", "tokens-not-compared", "deviations-not-told"), About.ROUNDING),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Caveat:
+    """What a reader might take for shown and is not: the id of a sentence of `CAVEATS`, details of it, and of which
+    turns it is said (none: of all that was checked); or, over many sessions, of how many of how many.
+    """
+
+    id: str
+    detail: str = ""
+    turns: tuple[int, ...] = ()
+    sessions: tuple[int, int] | None = None
+
+    @property
+    def what(self) -> str:
+        """The sentence, without turns and sessions."""
+        return f"{CAVEATS[self.id]}: {self.detail}" if self.detail else CAVEATS[self.id]
+
+    @property
+    def about(self) -> About:
+        return _ABOUT.get(self.id, About.SESSION)
+
+    def __str__(self) -> str:
+        if self.sessions is not None:
+            number, total = self.sessions
+            return f"{self.what[:1].upper()}{self.what[1:]} ({number} of {total} sessions)"
+        return f"{name_turns(self.turns)}: {self.what}" if self.turns else self.what
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "what": str(self)}
+
+
+def name_turns(numbers: Sequence[int]) -> str:
+    """Turns as people name them, of many the first."""
+    shown = ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
+    return f"Turn{'s' if len(numbers) != 1 else ''} {shown or 'none'}"
