@@ -22,7 +22,7 @@ from engine.store import SessionRow, Store
 from verifiable.llama.context import Batch, Context, LogitRows
 from verifiable.llama.model import Model
 from verifiable.request.request import COMPLETION, parse_body
-from verifiable.sampling.sampler import SamplingDefaults, sampling_key
+from verifiable.sampling.sampler import SamplingDefaults
 from verifiable.session.log import SessionLog
 from verifiable.wire.keys import PrivateKey
 
@@ -97,8 +97,9 @@ def _answer(slot: int, max_tokens: int, fields: Mapping[str, Any]) -> tuple[Gene
     request = parse_body(COMPLETION, json.dumps(body).encode())
     prompt = list(range(1, 9))
     params = request.params(SamplingDefaults(), K, 4096, len(prompt))
-    key = sampling_key(b"", request.digest(), 0)
-    generation = Generation(request=request, prompt=prompt, params=params, nonce=b"", key=key, sink=QueueSink())
+    nonce = request.turn_nonce(b"")
+    key = request.turn_facts(prompt, params, nonce).key()
+    generation = Generation(request=request, prompt=prompt, params=params, nonce=nonce, key=key, sink=QueueSink())
     if not request.commitments:
         return generation, NoRecorder()
     session = bytes([slot]) * 16

@@ -35,6 +35,7 @@ from verifiable.errors import EngineError, PolicyError
 from verifiable.manifest.manifest import Runtime
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams, acceptable, choose, sampling_key
+from verifiable.session.records import NonceSource
 from verifier.commands.calibrate import read_settings
 from verifier.model.texts import Conversation
 from verifier.model.worker import Worker
@@ -219,7 +220,7 @@ def temperature(plain: Scored, asked: float = 0.7, used: float = 1.0) -> list[Fi
     first = []
     for number, conversation in enumerate(plain):
         for nonce in range(20):
-            key = sampling_key(nonce.to_bytes(8, "big"), bytes(32), number)
+            key = sampling_key(NonceSource.CLIENT, nonce.to_bytes(8, "big"), number.to_bytes(32, "big"))
             params = SamplingParams(asked, K, 1.0, 0.0, len(conversation))
             hotter = replace(params, temperature=used)
             wrong = (

@@ -40,8 +40,7 @@ from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.manifest import RAW_LOGITS, Manifest, ModelIdentity, verify_manifest
 from verifiable.request.request import CHAT, COMPLETION, Request, parse_body
 from verifiable.sampling.logits import Ranked
-from verifiable.sampling.sampler import SamplingParams, choose, sampling_key
-from verifiable.session import records
+from verifiable.sampling.sampler import SamplingParams, choose
 
 NONCE_BYTES = 16
 _PATIENCE = 0.5
@@ -160,9 +159,8 @@ class Engine:
             session, turn, opened = recorder.row.session.hex(), recorder.log.turns, recorder.row.opened
         prompt = self._prompt(request, opened)
         params = request.params(self.manifest.defaults, self.manifest.k, self.settings.runtime.n_ctx, len(prompt))
-        source = request.nonce_source()
-        nonce = os.urandom(NONCE_BYTES) if source is records.NonceSource.PROVIDER else request.nonce or b""
-        key = sampling_key(nonce, request.digest(), turn or 0)
+        nonce = request.turn_nonce(os.urandom(NONCE_BYTES))
+        key = request.turn_facts(prompt, params, nonce).key()
         namespace = f"key {principal}" if principal else None
         if namespace is None and request.session is not None:
             namespace = f"session {session}"

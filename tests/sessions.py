@@ -13,7 +13,7 @@ import numpy as np
 from verifiable.manifest.manifest import RAW_LOGITS, Manifest, ModelFile, ModelIdentity, Runtime
 from verifiable.request.request import CHAT, Request, parse_body
 from verifiable.sampling.logits import Entries
-from verifiable.sampling.sampler import SamplingDefaults, choose, sampling_key
+from verifiable.sampling.sampler import SamplingDefaults, choose
 from verifiable.session import records
 from verifiable.session.delivery import TextStream
 from verifiable.session.evidence import Evidence, Kind, PackedTokens, TurnEvidence
@@ -142,10 +142,9 @@ class Recording:
         """Answer a request token by token, as the engine does. `burst` tokens come from each decode step."""
         stated = list(prompt if committed_prompt is None else committed_prompt)
         params = request.params(self.manifest.defaults, self.manifest.k, self.manifest.runtime.n_ctx, len(stated))
-        source = request.nonce_source()
-        nonce = request.nonce or (b"provider" if source is records.NonceSource.PROVIDER else b"")
-        key = sampling_key(nonce, request.digest(), self.log.turns)
-        self.leaves.append(self.log.begin_turn(request.turn_facts(stated, params, nonce)))
+        facts = request.turn_facts(stated, params, request.turn_nonce(b"provider"))
+        key = facts.key()
+        self.leaves.append(self.log.begin_turn(facts))
         self.requests.append(request.canonical)
         stream, parts, ids, count = TextStream(request.stops), [], list(prompt), 0
         reached: Finish | None = None

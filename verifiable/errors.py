@@ -83,6 +83,16 @@ class VerificationError(VerifiableError):
         self.code = code
 
 
+class NewerVersionError(VerificationError):
+    """An object of a later version of the protocol: a later release of this program can read it."""
+
+    exit_code = 3
+
+    def __init__(self, what: str, *, expected: object, found: object) -> None:
+        hint = "Read it with a newer release of this program."
+        super().__init__(what, code="newer-version", expected=expected, found=found, hint=hint)
+
+
 class PolicyError(VerifiableError):
     """The request is well formed but not allowed here: a limit, a setting or a declared rule forbids it.
 

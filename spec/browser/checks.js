@@ -255,7 +255,7 @@ function checkAsked({ manifest, head }, { turn, end, shown }, { secret, request:
     if (JSON.stringify(turn.params[name]) !== JSON.stringify(value))
       throw new Failure("parameters-differ", `${name} ${where} is not what the request gives`, value, turn.params[name]);
   }
-  const nonce = request.nonce ?? (request.nonceSource === 1 ? new Uint8Array() : turn.nonce);
+  const nonce = request.nonce ?? (request.nonceSource === 1 ? bigEndian(request.seed, 8) : turn.nonce);
   if (turn.nonceSource !== request.nonceSource || !same(turn.nonce, nonce))
     throw new Failure("nonce-differs", `the nonce ${where} is not the request's`);
   return request;

@@ -3,8 +3,7 @@
 const MERGE_DELAY = 86_400_000n; // milliseconds
 
 function parseFraud(data) {
-  const [number, kind, manifests, signed, leaves, proof, entries] = unseal(data, 7, "fraud file", LIMITS.FRAUD_BYTES);
-  version(number, "fraud version");
+  const [kind, manifests, signed, leaves, proof, entries] = unseal(data, 7, "fraud file", LIMITS.FRAUD_BYTES);
   const what = positive(uintOf(kind, "fraud kind", 4), "fraud kind");
   const listOf = (value, name, most, longest) => {
     if (arrayOf(value, null, name).length > most) throw malformed(name, `at most ${most}`);
@@ -89,7 +88,7 @@ const FRAUDS = {
     if (leaves.some(({ session }) => !same(session, head.session)))
       throw nothing("the leaves are of another session");
     if (processorsOf(turn.params).active) throw nothing("the draw depends on tokens that are not shown");
-    const key = samplingKey(turn.nonce, turn.request, turn.turn);
+    const key = samplingKey(turn.nonceSource, turn.nonce, turn.prompt);
     const seen = withoutSuppressed(token, manifest.suppressed);
     const allowed = acceptable(seen, turn.params, key, token.position);
     if (allowed.has(token.token)) throw nothing("the token follows from its record");

@@ -122,8 +122,7 @@ function parseDefaults(value) {
 }
 
 function parseManifest(payload) {
-  const f = fieldsOf(decodeCbor(payload), 11, "manifest");
-  version(f[0], "manifest version");
+  const f = versionedOf(decodeCbor(payload), 11, "manifest");
   const [k, valueKind] = arrayOf(f[6], 2, "manifest commitment");
   const [sampler, defaults] = arrayOf(f[7], 2, "manifest sampler");
   version(sampler, "sampler version");

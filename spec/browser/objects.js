@@ -5,8 +5,18 @@ const MANIFEST_TYPE = "application/vnd.verifiable.manifest+cbor";
 const { U31, U32 } = LIMITS;
 const RANGES = LIMITS.NUMBERS;
 
+/** Refuse an object of any other protocol than this one; a newer one is not called malformed. */
 function version(value, what) {
-  if (uintOf(value, what) !== 1n) throw malformed(what, "1", value);
+  const number = uintOf(value, what);
+  const said = `an object of protocol ${number}; this reads 2`;
+  if (number > 2n) throw new Failure("newer-version", said, `${what} 2`, `${number}`);
+  if (number < 2n) throw malformed(said, `${what} 2`, number);
+}
+
+/** The fields of a map with the keys 1 to `count`, of which the first is the version, and is looked at first. */
+function versionedOf(value, count, what) {
+  if (value instanceof CborMap && value.pairs[0]?.[0] === 1n) version(value.pairs[0][1], `${what} version`);
+  return fieldsOf(value, count, what);
 }
 
 /** Sampling parameters: keys 1 to 5, and those of 6 to 11 whose processors are active (sampling-processors.md). */
@@ -14,7 +24,7 @@ function parseParams(value, what) {
   if (!(value instanceof CborMap)) throw malformed(what, "a map");
   const [temperature, topK, topP, minP, maxTokens] = fieldsOf(new CborMap(value.pairs.slice(0, 5)), 5, what);
   const params = {
-    temperature: floatOf(temperature, `${what}: temperature`, ...RANGES.temperature),
+    temperature: temperature === 0 ? 0 : floatOf(temperature, `${what}: temperature`, ...LIMITS.TEMPERATURE),
     topK: positive(uintOf(topK, `${what}: top_k`, LIMITS.ENTRIES), `${what}: top_k`),
     topP: floatOf(topP, `${what}: top_p`, ...RANGES.top_p),
     minP: floatOf(minP, `${what}: min_p`, ...RANGES.min_p),
@@ -74,8 +84,9 @@ function positive(value, what) {
 }
 
 function parseHead(payload) {
-  const [number, session, size, root, manifest, time] = arrayOf(decodeCbor(payload), 6, "head");
-  version(number, "head version");
+  const fields = arrayOf(decodeCbor(payload), null, "head");
+  version(fields[0], "head version");
+  const [session, size, root, manifest, time] = arrayOf(fields, 6, "head").slice(1);
   return {
     session: bytesOf(session, "head session", 16),
     size: uintOf(size, "head size"),
@@ -109,6 +120,10 @@ const LEAVES = {
     return { manifest: bytesOf(manifest, "manifest digest", 32), time: uintOf(time, "open time") };
   },
   turn([turn, request, prompt, promptCount, params, stops, nonce, source, cached]) {
+    const nonceSource = uintOf(source, "nonce source", 2);
+    const [least, most] = LIMITS.NONCE_BYTES;
+    if (bytesOf(nonce, "nonce", nonceSource === 1 ? 8 : null, most).length < least)
+      throw malformed("nonce", `${least} bytes or more`);
     return {
       turn: uintOf(turn, "turn number", U32),
       request: bytesOf(request, "request digest", 32),
@@ -116,8 +131,8 @@ const LEAVES = {
       promptCount: uintOf(promptCount, "prompt count", U31),
       params: parseParams(params, "sampling parameters"),
       stops: bytesOf(stops, "stop digest", 32),
-      nonce: bytesOf(nonce, "nonce", null, LIMITS.NONCE_BYTES[1]),
-      nonceSource: uintOf(source, "nonce source", 2),
+      nonce,
+      nonceSource,
       cached: uintOf(cached, "cached count", U31),
     };
   },
@@ -198,15 +213,15 @@ function tokensDigest(ids, sources, fresh) {
   return sha256(new Uint8Array(view.buffer));
 }
 
-/** The values of a file whose last one is the SHA-256 of all bytes before it. */
+/** The values of a file after its version and before its last, which is the SHA-256 of all bytes before it. */
 function unseal(data, count, what, size) {
   const [fewest, most] = LIMITS.SEALED_ITEMS;
   const items = Math.max(fewest, Math.min(Math.floor(data.length / 4), most));
-  const fields = fieldsOf(decodeCbor(data, { size, items }), count + 1, what);
-  const checksum = bytesOf(fields.pop(), `${what} checksum`, 32);
+  const value = decodeCbor(data, { size, items });
+  const checksum = bytesOf(value instanceof CborMap ? value.pairs.at(-1)?.[1] : null, `${what} checksum`, 32);
   if (!same(sha256(data.subarray(0, -32)), checksum))
     throw malformed(`${what}: its checksum does not fit its bytes; it was damaged or edited`);
-  return fields;
+  return versionedOf(value, count + 1, what).slice(1, -1);
 }
 
 function parseOpening(leaves, proof) {
@@ -225,8 +240,7 @@ function parseOpening(leaves, proof) {
 }
 
 function parseReceipt(data) {
-  const [number, head, manifest, leaves, proof, turn, capability, log] = unseal(data, 8, "receipt", LIMITS.RECEIPT_BYTES);
-  version(number, "receipt version");
+  const [head, manifest, leaves, proof, turn, capability, log] = unseal(data, 8, "receipt", LIMITS.RECEIPT_BYTES);
   bytesOf(capability, "receipt capability", 32); // whoever has it can read the conversation: not kept, never shown
   return {
     head: bytesOf(head, "receipt head"),
@@ -238,8 +252,7 @@ function parseReceipt(data) {
 }
 
 function parseEvidence(data) {
-  const [number, kind, head, manifest, leaves, proof, turns] = unseal(data, 7, "evidence", LIMITS.EVIDENCE_BYTES);
-  version(number, "evidence version");
+  const [kind, head, manifest, leaves, proof, turns] = unseal(data, 7, "evidence", LIMITS.EVIDENCE_BYTES);
   const opened = arrayOf(turns, null, "evidence turns").map((entry) => {
     const [turn, request, secret, tokens] = arrayOf(entry, 4, "opened turn");
     return {

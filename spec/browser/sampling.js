@@ -3,9 +3,12 @@
 
 const SLACK = 1e-9;
 
-function samplingKey(nonce, requestDigest, turn) {
-  const tag = utf8("verifiable-inference/v1/sampling-key\n");
-  return sha256(concat(tag, bigEndian(nonce.length, 4), nonce, requestDigest, bigEndian(turn, 4)));
+/** How far apart two machines may be about a computed value: more where one step of rounding is more. */
+const slackOf = (value) => Math.max(SLACK, 2 ** -50 * Math.abs(value));
+
+function samplingKey(source, nonce, promptDigest) {
+  const tag = utf8("verifiable-inference/v2/sampling-key\n");
+  return sha256(concat(tag, new Uint8Array([source]), bigEndian(nonce.length, 4), nonce, promptDigest));
 }
 
 /** The noise of token ids at a position of the sequence. */
@@ -20,18 +23,19 @@ function gumbel(key, position, ids) {
   });
 }
 
-/** How many of the leading entries top_k, top_p and min_p leave. */
-function survivors(logits, { topK, topP, minP }, slack) {
+/** How many of the leading entries top_k, top_p and min_p leave; `side` moves the bounds by their slack. */
+function survivors(logits, { topK, topP, minP }, side = 0) {
   const kept = logits.slice(0, topK);
   let count = kept.length;
   if (topP < 1) {
     const weights = kept.map((logit) => Math.exp(logit - kept[0]));
     const total = weights.reduce((sum, weight) => sum + weight, 0);
     let sum = 0;
-    const reached = weights.findIndex((weight) => (sum += weight) / total >= topP - slack);
+    const reached = weights.findIndex((weight) => (sum += weight) / total >= topP - side * SLACK);
     if (reached >= 0) count = reached + 1;
   }
-  if (minP > 0) count = Math.min(count, kept.filter((logit) => logit >= kept[0] + Math.log(minP) - slack).length);
+  const floor = kept[0] + Math.log(minP) - side * slackOf(kept[0]);
+  if (minP > 0) count = Math.min(count, kept.filter((logit) => logit >= floor).length);
   return Math.max(count, 1);
 }
 
@@ -40,11 +44,12 @@ function acceptable({ ids, logits }, params, key, position, noise = null) {
   if (params.temperature === 0) return new Set([ids[0]]);
   const found = new Set();
   const drawn = noise ?? gumbel(key, position, ids.slice(0, params.topK));
-  for (const slack of [-SLACK, 0, SLACK]) {
-    const count = survivors(logits, params, slack);
+  for (const side of [-1, 0, 1]) {
+    const count = survivors(logits, params, side);
     const scores = logits.slice(0, count).map((logit, i) => logit / params.temperature + drawn[i]);
+    if (!scores.every(Number.isFinite)) throw malformed("the scores of a draw", "finite numbers");
     const best = Math.max(...scores);
-    scores.forEach((score, i) => score >= best - SLACK && found.add(ids[i]));
+    scores.forEach((score, i) => score >= best - slackOf(best) && found.add(ids[i]));
   }
   return found;
 }
@@ -94,7 +99,7 @@ function replayTurn(turn, shown, whole) {
   const { active, vocabulary } = processorsOf(turn.params);
   if (active && (vocabulary || !whole)) return 0;
   const records = active ? processed(shown, turn.params) : shown;
-  const key = samplingKey(turn.nonce, turn.request, turn.turn);
+  const key = samplingKey(turn.nonceSource, turn.nonce, turn.prompt);
   const noise = records.map((record) => gumbel(key, record.position, record.ids));
   const departing = (params) =>
     records.filter((record, i) => !acceptable(record, params, key, record.position, noise[i]).has(record.token));
@@ -108,8 +113,10 @@ function replayTurn(turn, shown, whole) {
     throw new Failure("token-not-sampled", what, `id ${allowed}`, `id ${first.token}`);
   }
   const many = `${wrong.length} of ${records.length} tokens`;
-  const temperature = explainingTemperature(turn, records, noise);
-  if (temperature !== null && !departing({ ...turn.params, temperature }).length) {
+  const temperature = [explainingTemperature(turn, records, noise), 0].find(
+    (each) => each !== null && !departing({ ...turn.params, temperature: each }).length,
+  );
+  if (temperature !== undefined) {
     const what = `${many} were drawn at another temperature than was asked for`;
     const found = `about ${temperature.toPrecision(3)}`;
     throw new Failure("temperature-differs", what, `temperature ${turn.params.temperature}`, found);
@@ -118,11 +125,12 @@ function replayTurn(turn, shown, whole) {
   throw new Failure("text-not-sampled", what, `id ${allowed} at ${where}`, `id ${first.token}`);
 }
 
-/** A temperature at which each token wins its draw, or null. Each bounds 1/T: (l_x - l_i)/T >= G_i - G_x for all i. */
+/** A temperature over 0 at which each token wins its draw, or null. Each bounds 1/T: (l_x - l_i)/T >= G_i - G_x for all i. */
 function explainingTemperature(turn, records, noise) {
-  let [low, high] = [1 / LIMITS.TEMPERATURE[1], Infinity];
+  const [least, largest] = LIMITS.TEMPERATURE;
+  let [low, high] = [1 / largest, 1 / least];
   for (const [n, { ids, logits, token }] of records.entries()) {
-    const count = survivors(logits, turn.params, 0);
+    const count = survivors(logits, turn.params);
     const x = ids.indexOf(token);
     if (x < 0 || x >= count) return null;
     for (let i = 0; i < count; i++) {
@@ -134,5 +142,5 @@ function explainingTemperature(turn, records, noise) {
     }
   }
   if (low > high) return null;
-  return (1 / low + Math.min(1 / high, 1 / low)) / 2;
+  return (1 / low + 1 / high) / 2;
 }

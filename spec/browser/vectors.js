@@ -62,7 +62,7 @@ const OPERATIONS = {
   derivation(entry) {
     const secret = entry.secret && fromHex(entry.secret);
     const lot = (kind, rest) =>
-      sha256(concat(utf8(`verifiable-inference/v1/challenge/${kind}\n`), fromHex(entry.seed), rest));
+      sha256(concat(utf8(`verifiable-inference/v2/challenge/${kind}\n`), fromHex(entry.seed), rest));
     const drawn = (items, lotOf) => items.sort((a, b) => compare(lotOf(a), lotOf(b))).slice(0, entry.count);
     if (entry.what === "drawn-sessions") return drawn(entry.sessions, (session) => lot("session", fromHex(session)));
     if (entry.what === "drawn-turns") {
@@ -81,7 +81,7 @@ const OPERATIONS = {
       "prompt-digest": () => sha256(concat(...entry.ids.map((id) => bigEndian(id, 4).reverse()))),
       "stop-digest": () => stopDigest(entry.stops),
       "tokens-digest": () => tokensDigest(entry.ids, entry.sources, entry.fresh),
-      "sampling-key": () => samplingKey(fromHex(entry.nonce), fromHex(entry.request_digest), entry.turn),
+      "sampling-key": () => samplingKey(entry.source, fromHex(entry.nonce), fromHex(entry.prompt_digest)),
     };
     return hex(digests[entry.what]());
   },
@@ -149,9 +149,9 @@ const OPERATIONS = {
       ? concat(...entry.ids.map((id) => bigEndian(id, 4).reverse()))
       : fromHex(entry.id_bytes);
     const row = parseEntries(idBytes, fromHex(entry.logits));
-    const [temperature, topK, topP, minP] = entry.params;
+    const given = [...entry.params, 1].map((value, i) => [BigInt(i + 1), i === 1 || i === 4 ? BigInt(value) : value]);
     const key = fromHex(entry.key);
-    const allowed = acceptable(row, { temperature, topK, topP, minP }, key, entry.position);
+    const allowed = acceptable(row, parseParams(new CborMap(given), "params"), key, entry.position);
     return { noise: gumbel(key, entry.position, row.ids), acceptable: [...allowed].sort((a, b) => a - b) };
   },
   delivery(entry) {

@@ -2,10 +2,11 @@
 // does not prove, is in spec/reason-codes.md.
 
 /** Codes under which nothing is shown against the provider. */
-const INCONCLUSIVE = ["incomplete", "untrusted-key", "nothing-checked", "no-evidence", "page-fault"];
+const INCONCLUSIVE = ["incomplete", "untrusted-key", "newer-version", "nothing-checked", "no-evidence", "page-fault"];
 
 const MEANING = {
   malformed: "The file is damaged or is no file of this kind. That doesn’t show who changed it: get it again.",
+  "newer-version": "It is of a newer version of the protocol than this program. Check it with a newer release.",
   "untrusted-key":
     "Somebody signed it, but nobody whom you trust. Either the key that you entered or the file is another provider’s.",
   "bad-signature": "The signature does not fit: the file was changed or is not the provider’s.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -317,7 +318,7 @@ def draw() -> VectorFile:
         "entries. params: temperature, top_k, top_p, min_p. noise: of each entry, to 1e-8. acceptable: the ids that a "
         "verifier accepts.",
     )
-    key = sampling_key(NONCE, digest("request"), 0)
+    key = sampling_key(0, NONCE, digest("prompt"))
 
     def add(
         name: str, found: Entries, temperature: float, top_k: int, top_p: float, min_p: float, at: int = 12
@@ -353,6 +354,10 @@ def draw() -> VectorFile:
     add("top_k, top_p and min_p", row, 2.0, 6, 0.9, 0.4, at)
     _ties(file, key)
     _thresholds(file, key)
+    _large(file, key)
+    one: dict[str, Any] = {"key": key.hex(), "position": 1, "ids": [1], "logits": "0000803f"}
+    for temperature in (5e-324, 1e-5, 0.00999, -1.0, 100.5):
+        file.add(f"temperature {temperature:g}", "malformed", **one, params=[temperature, 8, 1.0, 0.0])
     bad = {"key": key.hex(), "position": 1, "params": [1.0, 8, 1.0, 0.0]}
     file.add("ascending", "malformed", **bad, ids=[1, 2], logits="0000803f00000040")
     file.add("an id twice", "malformed", **bad, ids=[1, 1], logits="000000400000803f")
@@ -378,6 +383,26 @@ def _ties(file: VectorFile, key: bytes) -> None:
             logits=row.logit_bytes().hex(),
             params=[params.temperature, 2, 1.0, 0.0],
         )
+
+
+def _large(file: VectorFile, key: bytes) -> None:
+    """Scores so large that one step of rounding is more than a billionth: what it may decide is accepted either way."""
+    for exponent in (11, 35):
+        logit = np.float32(10.0**exponent)
+        row = Entries(np.array([1, 2], "<u4"), np.array([logit, logit], "<f4"))
+        reach = 2.0**-50 * float(logit) / 0.01
+        for name, low, high in (("within a step of rounding", 1e-6, reach), ("further apart", 2 * reach, math.inf)):
+            apart = (abs(np.subtract(*gumbel(key, at, row.ids))) for at in range(10_000))
+            position = next((at for at, found in enumerate(apart) if low < found < high), None)
+            if position is not None:
+                file.add(
+                    f"two logits of 1e{exponent}, noise {name}",
+                    key=key.hex(),
+                    position=position,
+                    ids=[1, 2],
+                    logits=row.logit_bytes().hex(),
+                    params=[0.01, 2, 1.0, 0.0],
+                )
 
 
 def _thresholds(file: VectorFile, key: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from spec.generate.run import Outcome, run
 
-VERSION = "1.1.0"
+VERSION = "2.0.0"
 """Version of the protocol's text that the vectors belong to."""
 
 

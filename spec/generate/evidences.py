@@ -102,7 +102,9 @@ class _Evidence:
         self.add("cut short", "malformed", data[:-1])
         self.add("a token changed, the checksum not", "malformed", _flip(data, good_at(data, good)))
         self.add("a receipt", "malformed", self.one.receipt().encode())
-        resealed("version 2", {1: 2})
+        resealed("version 1", {1: 1})
+        self.add("version 3", "newer-version", seal(body | {1: 3}))
+        self.add("version 3, with a key more", "newer-version", seal(body | {1: 3, 99: 0}))
         resealed("kind 3", {2: 3})
         resealed("turns twice", {7: [*turns, *turns]})
         resealed("a turn of three fields", {7: [turns[0][:3]]})
@@ -198,7 +200,7 @@ class _Evidence:
         self.add(
             "a nonce of the provider's beside a seed",
             "nonce-differs",
-            seeded.edit(seeded.where(Turn), nonce=b"shopped for").evidence(),
+            seeded.edit(seeded.where(Turn), nonce=b"shopped!").evidence(),
         )
         self.add(
             "the provider's nonce where the request has a seed",
@@ -274,7 +276,7 @@ class _Evidence:
         add("a row after a plain token", "sequence-broken", replace(token, step=0, row=1))
         uncounted = replace(token, source=Source.DRAFT_ACCEPTED)
         add("an accepted draft that the end does not count", "counts-differ", uncounted)
-        unbound = replace(token, token=int(token.entries.ids[3]))
+        unbound = replace(token, token=next(int(item) for item in token.entries.ids if item != token.token))
         add("a token that the end does not bind", "record-invalid", unbound, digest_too=False)
         shown = [leaf.seq for leaf in one.tokens()[:-1]]
         self.add("a record missing", "counts-differ", replace(one.evidence(Kind.FULL), opening=one.opening(shown)))
@@ -328,7 +330,7 @@ class _Evidence:
         self.add("greedy where temperature 3 was asked for", "temperature-differs", frozen.evidence(Kind.FULL))
 
         def stranger(entries: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
-            return choose(entries, params, sampling_key(b"shopped", digest("x"), 0), position)
+            return choose(entries, params, sampling_key(NonceSource.PROVIDER, b"shopped for", digest("x")), position)
 
         forged = Story.open("forged").turn(asked(temperature=3, min_p=0, top_p=1), 12, sampler=stranger)
         self.add("drawn with another key", "text-not-sampled", forged.evidence(Kind.FULL))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from spec.generate.receipts import turn_of
 from spec.generate.world import PROVIDER, Story, asked
 from verifiable.errors import MalformedError
-from verifiable.sampling.sampler import sampling_key
 from verifiable.session.evidence import Kind
 from verifiable.session.records import Token
 from verifiable.wire import encoding
@@ -59,7 +59,7 @@ def example() -> str:
     request = story.requests[0]
     receipt = story.receipt()
     token = story.leaves[story.where(Token)]
-    key = sampling_key(request.nonce or b"", request.digest(), 0)
+    key = turn_of(story).key()
     evidence = story.evidence(Kind.FULL)
     return f"""A client asked, and brought a nonce. The request in its canonical form ([§8](#8-requests)):
 

@@ -20,7 +20,7 @@ from spec.generate.world import (
     digest,
 )
 from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind
-from verifiable.sampling.sampler import acceptable, sampling_key
+from verifiable.sampling.sampler import acceptable
 from verifiable.session.head import Head
 from verifiable.session.opening import Opening
 from verifiable.session.records import Token, Turn
@@ -129,8 +129,7 @@ class _Frauds:
         # A record may hold ids that the manifest suppresses; no draw sees them.
         model = replace(MANIFEST.model, suppressed=tuple(range(0, 12, 2)))
         barred = Story.open("barred", replace(MANIFEST, model=model)).turn(asked(temperature=1.5), 12, words=12)
-        params, request = turn_of(barred).params, barred.requests[0]
-        key = sampling_key(request.nonce or b"", request.digest(), 0)
+        params, key = turn_of(barred).params, turn_of(barred).key()
         unlike = next(
             item for item in barred.tokens() if item.token not in acceptable(item.entries, params, key, item.position)
         )
@@ -139,8 +138,7 @@ class _Frauds:
         shows("that is suppressed", "ok", lied, turn, unlike.seq)
         # Under a penalty an honest token need not be what its record alone would give.
         penalised = Story.open("penalised").turn(asked(temperature=1.5, repeat_penalty=100), 12, words=9)
-        params, request = turn_of(penalised).params, penalised.requests[0]
-        key = sampling_key(request.nonce or b"", request.digest(), 0)
+        params, key = turn_of(penalised).params, turn_of(penalised).key()
         apart = next(
             item.seq
             for item in penalised.tokens()
@@ -181,7 +179,7 @@ class _Frauds:
         self.add("no bytes", "malformed", b"")
         self.add("the checksum changed", "malformed", good.encode()[:-1] + b"\0")
         changed: tuple[tuple[str, Map], ...] = (
-            ("version 2", {1: 2}),
+            ("version 1", {1: 1}),
             ("kind 0", {2: 0}),
             ("kind 5", {2: 5}),
             ("no manifest", {3: []}),
@@ -195,3 +193,4 @@ class _Frauds:
         )
         for name, changes in changed:
             self.add(name, "malformed", seal(body | changes))
+        self.add("version 3", "newer-version", seal(body | {1: 3}))

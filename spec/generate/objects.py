@@ -21,7 +21,7 @@ from spec.generate.world import (
 from verifiable.manifest.manifest import ALL_LAYERS, LOG_PROBABILITIES, AdapterFile, ModelFile, Rope
 from verifiable.sampling.sampler import SamplingDefaults
 from verifiable.session.evidence import PackedTokens
-from verifiable.session.records import Source
+from verifiable.session.records import NonceSource, Source
 from verifiable.wire import encoding, keys
 from verifiable.wire.encoding import Map, Value
 
@@ -30,7 +30,8 @@ def derivation() -> VectorFile:
     file = VectorFile(
         "derivation",
         "what: turn-secret (of the session's secret and a turn), salt (of a turn's or session's secret and a sequence "
-        "number), prompt-digest, stop-digest, tokens-digest (ids, sources, first of a step), sampling-key, "
+        "number), prompt-digest, stop-digest, tokens-digest (ids, sources, first of a step), sampling-key "
+        "(of a nonce's source, the nonce and a prompt digest), "
         "drawn-sessions and drawn-turns (by lottery from a seed; sessions lowest lot first, turns ascending), or "
         "drawn-window (where a window of `length` of `tokens` tokens begins).",
     )
@@ -51,14 +52,20 @@ def derivation() -> VectorFile:
         sources=[0, 1, 1, 2],
         fresh=[True, True, False, False],
     )
-    keys_of = (("a nonce", NONCE, 0), ("turn 3", NONCE, 3), ("no nonce", b"", 0), ("64 bytes", bytes(64), 1))
-    for name, nonce, turn in keys_of:
+    keys_of: tuple[tuple[str, NonceSource, bytes], ...] = (
+        ("a client's nonce", NonceSource.CLIENT, NONCE),
+        ("the same, of the provider's", NonceSource.PROVIDER, NONCE),
+        ("seed -3", NonceSource.SEED, bytes.fromhex("fffffffffffffffd")),
+        ("the same bytes as a client's nonce", NonceSource.CLIENT, bytes.fromhex("fffffffffffffffd")),
+        ("64 bytes", NonceSource.CLIENT, bytes(64)),
+    )
+    for name, source, nonce in keys_of:
         file.add(
             f"sampling key: {name}",
             what="sampling-key",
+            source=int(source),
             nonce=nonce.hex(),
-            request_digest=digest("request").hex(),
-            turn=turn,
+            prompt_digest=digest("prompt").hex(),
         )
     seed, sessions = digest("seed"), [digest(f"session {number}")[:16] for number in range(6)]
     for count in (0, 1, 3, 9):
@@ -133,8 +140,11 @@ def manifest() -> VectorFile:
         add(name, "malformed", encoding.encode({**fields, key: value}))
 
     model, runtime, sampler = (encoding.array(fields[key], None, "field") for key in (5, 6, 8))
-    changed("version 2", 1, 2)
-    changed("version 1.0", 1, 1.0)
+    changed("version 1", 1, 1)
+    add("version 3", "newer-version", encoding.encode({**fields, 1: 3}))
+    add("version 3, with a key more", "newer-version", encoding.encode({**fields, 1: 3, 99: 0}))
+    add("sampler version 3", "newer-version", encoding.encode({**fields, 8: [3, sampler[1]]}))
+    changed("version 2.0", 1, 2.0)
     changed("provider as bytes", 2, b"vectors.example")
     changed("provider of 257 bytes", 2, "p" * 257)
     changed("valid-from after valid-to", 3, MANIFEST.valid_to + 1)
@@ -205,14 +215,16 @@ def manifest() -> VectorFile:
     changed("k of 0", 7, [0, 0])
     changed("k of 129", 7, [129, 0])
     changed("value kind 2", 7, [K, 2])
-    changed("sampler version 2", 8, [2, sampler[1]])
-    changed("default temperature as an integer", 8, [1, {1: 1, 2: 6, 3: 0.95, 4: 0.02}])
-    changed("default temperature of 101", 8, [1, {1: 101.0, 2: 6, 3: 0.95, 4: 0.02}])
-    changed("default temperature that is no number", 8, [1, {1: float("nan"), 2: 6, 3: 0.95, 4: 0.02}])
-    changed("default top_k of 0", 8, [1, {1: 1.0, 2: 0, 3: 0.95, 4: 0.02}])
-    changed("default top_p over 1", 8, [1, {1: 1.0, 2: 6, 3: 1.5, 4: 0.02}])
-    changed("defaults with an unknown parameter", 8, [1, {1: 1.0, 2: 6, 3: 0.95, 4: 0.02, 5: 0.0}])
-    changed("defaults as an array", 8, [1, [1.0, 6, 0.95, 0.02]])
+    changed("sampler version 1", 8, [1, sampler[1]])
+    changed("default temperature as an integer", 8, [2, {1: 1, 2: 6, 3: 0.95, 4: 0.02}])
+    changed("default temperature of 101", 8, [2, {1: 101.0, 2: 6, 3: 0.95, 4: 0.02}])
+    for tiny in (5e-324, 1e-5, 0.00999, -0.01):
+        changed(f"default temperature of {tiny:g}", 8, [2, {1: tiny, 2: 6, 3: 0.95, 4: 0.02}])
+    changed("default temperature that is no number", 8, [2, {1: float("nan"), 2: 6, 3: 0.95, 4: 0.02}])
+    changed("default top_k of 0", 8, [2, {1: 1.0, 2: 0, 3: 0.95, 4: 0.02}])
+    changed("default top_p over 1", 8, [2, {1: 1.0, 2: 6, 3: 1.5, 4: 0.02}])
+    changed("defaults with an unknown parameter", 8, [2, {1: 1.0, 2: 6, 3: 0.95, 4: 0.02, 5: 0.0}])
+    changed("defaults as an array", 8, [2, [1.0, 6, 0.95, 0.02]])
     four: Map = {1: 1.0, 2: 6, 3: 0.95, 4: 0.02}
     by_default: tuple[tuple[str, int, Value], ...] = (
         ("a default repeat penalty of 1", 6, [1.0, 64]),
@@ -223,7 +235,7 @@ def manifest() -> VectorFile:
         ("end tokens banned by default", 10, True),
     )
     for name, key, default in by_default:
-        changed(name, 8, [1, {**four, key: default}])
+        changed(name, 8, [2, {**four, key: default}])
     changed("a drafter of 65 bytes", 9, ["d" * 65])
     changed("no session keys", 10, [])
     changed("a session key of small order", 10, [keys.join_vkey("s.example", 1, bytes.fromhex("01" + "00" * 31))])
@@ -271,7 +283,7 @@ def head() -> VectorFile:
     add("of an empty log", "ok", replace(honest, size=0).payload())
     fields = encoding.array(encoding.decode(honest.payload()), 6, "head")
     for name, index, value in (
-        ("version 2", 0, 2),
+        ("version 1", 0, 1),
         ("session of 15 bytes", 1, bytes(15)),
         ("session as text", 1, "0" * 16),
         ("size below zero", 2, -1),
@@ -281,6 +293,8 @@ def head() -> VectorFile:
         ("time as a float", 5, 0.5),
     ):
         add(name, "malformed", encoding.encode([*fields[:index], value, *fields[index + 1 :]]))
+    add("version 3", "newer-version", encoding.encode([3, *fields[1:]]))
+    add("version 3, with a field more", "newer-version", encoding.encode([3, *fields[1:], 0]))
     add("five fields", "malformed", encoding.encode(fields[:5]))
     add("seven fields", "malformed", encoding.encode([*fields, 0]))
     add("a map", "malformed", encoding.encode(dict(enumerate(fields))))
@@ -310,7 +324,9 @@ def leaf() -> VectorFile:
     bad("session of 17 bytes", "open", 1, bytes(17))
     bad("sequence number of 2^63", "open", 2, 2**63)
     bad("salt of 15 bytes", "open", 3, bytes(15))
-    bad("record version 2", "open", 4, 2)
+    bad("record version 1", "open", 4, 1)
+    newer = [*fields["open"][:4], 3, *fields["open"][5:]]
+    file.add("open: record version 3", "newer-version", input=encoding.encode(newer).hex())
     bad("digest of 31 bytes", "open", 5, bytes(31))
     bad("time as text", "open", 6, "now")
     bad("turn of 2^32", "turn", 4, 2**32)
@@ -318,6 +334,7 @@ def leaf() -> VectorFile:
     bad("parameters as an array", "turn", 8, [0.5, 6, 0.95, 0.02, 100])
     bad("temperature as an integer", "turn", 8, {1: 1, 2: 6, 3: 0.95, 4: 0.02, 5: 100})
     bad("temperature below zero", "turn", 8, {1: -0.5, 2: 6, 3: 0.95, 4: 0.02, 5: 100})
+    bad("temperature of 5e-324", "turn", 8, {1: 5e-324, 2: 6, 3: 0.95, 4: 0.02, 5: 100})
     bad("infinite temperature", "turn", 8, {1: float("inf"), 2: 6, 3: 0.95, 4: 0.02, 5: 100})
     bad("top_k of 129", "turn", 8, {1: 0.5, 2: 129, 3: 0.95, 4: 0.02, 5: 100})
     bad("min_p below zero", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 4: -0.1, 5: 100})
@@ -350,7 +367,9 @@ def leaf() -> VectorFile:
         bad(name, "turn", 8, {**five, key: value})
     bad("a parameter missing", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 5: 100})
     bad("nonce of 65 bytes", "turn", 10, bytes(65))
+    bad("nonce of 7 bytes", "turn", 10, bytes(7))
     bad("nonce source 3", "turn", 11, 3)
+    bad("a seed of 16 bytes", "turn", 11, 1)
     bad("source 5", "token", 7, 5)
     bad("token of 2^31", "token", 6, 2**31)
     bad("step below zero", "token", 8, -1)

@@ -55,12 +55,12 @@ def add(file: VectorFile) -> None:
 
     _suppressed(check, penalties)
     words = 12
-    unprocessed = (entries(12 + index, vocabulary=words) for index in range(12))
+    unprocessed = (entries(12 + index, vocabulary=words) for index in range(20))
 
     def raw(seen: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
         return choose(next(unprocessed), params, key, position)
 
-    ignored = Story.open("ignored").turn(asked(temperature=1.2, **penalties), 12, sampler=raw, words=words)
+    ignored = Story.open("ignored").turn(asked(temperature=1.2, **penalties), 20, sampler=raw, words=words)
     check("asked for and not applied", "text-not-sampled", ignored.evidence(Kind.FULL))
     turn = story.where(Turn)
     params = turn_of(story).params

@@ -144,7 +144,7 @@ def derivation(case: Case) -> Any:
     if what == "drawn-window":
         lot = window_lot(bytes.fromhex(case["seed"]), bytes.fromhex(case["session"]))
         return place_window(lot, case["tokens"], case["length"])
-    return sampling_key(bytes.fromhex(case["nonce"]), bytes.fromhex(case["request_digest"]), case["turn"]).hex()
+    return sampling_key(case["source"], bytes.fromhex(case["nonce"]), bytes.fromhex(case["prompt_digest"])).hex()
 
 
 def manifest(case: Case) -> Any:
@@ -304,7 +304,7 @@ def draw(case: Case) -> Any:
         bytes.fromhex(case["logits"]),
     )
     temperature, top_k, top_p, min_p = case["params"]
-    params = SamplingParams(float(temperature), top_k, float(top_p), float(min_p), 1)
+    params = SamplingParams.from_cbor({1: float(temperature), 2: top_k, 3: float(top_p), 4: float(min_p), 5: 1})
     secret = bytes.fromhex(case["key"])
     noise = gumbel(secret, case["position"], entries.ids)
     allowed = acceptable(entries, params, secret, case["position"])

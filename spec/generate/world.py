@@ -17,7 +17,7 @@ from verifiable.manifest.manifest import RAW_LOGITS, Manifest, ModelFile, ModelI
 from verifiable.request.request import CHAT, Request, parse_body
 from verifiable.sampling.logits import Entries, Ranked
 from verifiable.sampling.processors import Processor, visible
-from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, choose, sampling_key
+from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, choose
 from verifiable.session import records
 from verifiable.session.delivery import deliver
 from verifiable.session.evidence import Evidence, Kind, PackedTokens, TurnEvidence
@@ -179,13 +179,11 @@ class Story:
         number, seq = len(self.requests), len(self.leaves)
         manifest, secret = self.manifest, self.secret(len(self.requests))
         params = request.params(manifest.defaults, manifest.k, manifest.runtime.n_ctx, prompt_count)
-        nonce = request.nonce
-        if nonce is None:
-            nonce = b"" if request.nonce_source() is records.NonceSource.SEED else digest("a provider's nonce")[:16]
+        nonce = request.turn_nonce(digest("a provider's nonce")[:16])
         prompt = [at % VOCABULARY for at in range(prompt_count)]
         facts = request.turn_facts(prompt, params, nonce, cached)
         first = Turn(self.session, seq, records.salt(secret, seq), number, *facts)
-        key = sampling_key(nonce, request.digest(), number)
+        key = facts.key()
         suppressed = manifest.model.suppressed
         known = replace(params, constraint=b"", ignore_eos=False)
         processor = Processor(known, manifest.k, suppressed=suppressed)

@@ -16,7 +16,7 @@ from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import Request, parse_canonical
 from verifiable.sampling.logits import Ranked, TopK
-from verifiable.sampling.sampler import SamplingParams, choose, sampling_key
+from verifiable.sampling.sampler import SamplingParams, choose
 
 
 class _OtherQuantisation(Engine):
@@ -100,7 +100,7 @@ class ForgedText(Engine):
     def _write(self, request: Request, nonce: bytes) -> None:
         ids = self._prompt(request)
         params = request.params(self.manifest.defaults, self.manifest.k, self.settings.runtime.n_ctx, len(ids))
-        key = sampling_key(nonce, request.digest(), 0)
+        key = request.turn_facts(ids, params, nonce).key()
         topk = TopK(self.settings.k)
         plan: dict[int, int] = {}
         with self._writing, Context(self._cheap, replace(self.settings.runtime, n_seq_max=1)) as context:

@@ -84,6 +84,7 @@ BEYOND_CDDL = {
         "turn: a bias of 0",
         "turn: biases in descending order",
         "turn: a bias twice",
+        "turn: a seed of 16 bytes",
         "token: one id too few",
         "token: ids of 31 bytes",
         "token: logits ascending",
@@ -107,7 +108,7 @@ def test_cddl_describes_the_objects(name: str) -> None:
         data = base64.b64decode(case["input"]) if name in FILES_OF_BASE64 else bytes.fromhex(case["input"])
         result = validator.validate(data, root_type=RULES[name])
         code = case["expected"].get("error")
-        if code == "malformed":
+        if code in ("malformed", "newer-version"):
             allowed |= {case["name"]} if result.valid else set()
         elif code != "unsupported-algorithm":
             assert result.valid, f"{case['name']}: {result.diagnostics[0]}"

@@ -86,7 +86,7 @@ def test_noise_is_what_its_definition_says(key: bytes, position: int, ids: list[
 def test_filters_that_are_off_keep_what_filters_that_drop_nothing_keep(count: int, top_k: int) -> None:
     row = Entries(np.arange(count, dtype=np.uint32), np.linspace(5.0, 4.0, count, dtype=np.float32))
     off = SamplingParams(1.0, top_k, 1.0, 0.0, 1)
-    assert survivors(row, off, 0.0) == survivors(row, replace(off, min_p=1e-6), 0.0) == min(count, top_k)
+    assert survivors(row, off) == survivors(row, replace(off, min_p=1e-6)) == min(count, top_k)
 
 
 @given(

@@ -70,7 +70,7 @@ def test_honest_sessions_verify(turns: list[tuple[dict[str, Any], int]], close: 
 def test_what_was_drawn_is_accepted(body: dict[str, Any], position: int, salt: int) -> None:
     request = ask(**body)
     params = request.params(Recording().manifest.defaults, 40, 256, 7)
-    key = sampling_key(request.nonce or b"", request.digest(), 0)
+    key = sampling_key(records.NonceSource.CLIENT, b"a nonce", request.digest())
     entries = made_up([salt])
     assert choose(entries, params, key, position) in acceptable(entries, params, key, position)
 
@@ -80,7 +80,7 @@ def test_what_was_drawn_is_accepted(body: dict[str, Any], position: int, salt: i
 def test_the_temperature_that_was_used_lies_in_the_interval(asked: float, used: float, salt: int) -> None:
     request = ask(temperature=round(asked, 2), max_tokens=100)
     params = request.params(Recording().manifest.defaults, 40, 256, 7)
-    key = sampling_key(salt.to_bytes(8, "big"), request.digest(), 0)
+    key = sampling_key(records.NonceSource.CLIENT, salt.to_bytes(8, "big"), request.digest())
     rows = [made_up([salt, index]) for index in range(25)]
     hot = replace(params, temperature=used)
     tokens = [choose(row, hot, key, 7 + index) for index, row in enumerate(rows)]

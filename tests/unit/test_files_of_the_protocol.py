@@ -12,7 +12,7 @@ import pytest
 import verifiable
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, identity, manifest, recording, runtime
 from verifiable.checking.verdict import INCONCLUSIVE_CODES, Status, from_error
-from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.errors import MalformedError, NewerVersionError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest, ModelFile, ModelIdentity, verify_manifest
 from verifiable.session.evidence import Evidence, Kind, PackedTokens
 from verifiable.session.head import Head, verify_head
@@ -23,15 +23,15 @@ from verifiable.wire.sealed import seal, unseal
 
 
 def test_sealed_files_tell_damage() -> None:
-    data = seal({1: 5, 2: b"x"})
-    assert unseal(data, 2, "thing", 100) == {1: 5, 2: b"x", 3: data[-32:]}
+    data = seal({1: 2, 2: b"x"})
+    assert unseal(data, 2, "thing", 100) == {1: 2, 2: b"x", 3: data[-32:]}
     for index in range(len(data)):
         for bit in (1, 128):
             damaged = bytearray(data)
             damaged[index] ^= bit
             with pytest.raises(MalformedError):
                 unseal(bytes(damaged), 2, "thing", 100)
-    for wrong in (data + b"\0", data[:-1], b"", seal({1: 5}), seal({1: 5, 2: b"x", 3: 0})):
+    for wrong in (data + b"\0", data[:-1], b"", seal({1: 2}), seal({1: 2, 2: b"x", 3: 0})):
         with pytest.raises(MalformedError):
             unseal(wrong, 2, "thing", 100)
     with pytest.raises(MalformedError, match="at most 10 bytes"):
@@ -69,8 +69,11 @@ def test_receipts_and_evidence_are_strict() -> None:
             others: list[encoding.Value] = [-1, 2.5, True, {}]
             for wrong in others:
                 refused(parse, {**fields, key: wrong})
-        refused(parse, {**fields, 1: 2})
         refused(parse, {**fields, 99: 0})
+        with pytest.raises(MalformedError, match="an object of protocol 1; this reads 2"):
+            parse(seal({**fields, 1: 1}))
+        with pytest.raises(NewerVersionError, match="an object of protocol 3; this reads 2"):
+            parse(seal({**fields, 1: 3, 99: 0}))
 
 
 def test_evidence_opens_each_turn_once_and_in_order() -> None:

@@ -147,7 +147,7 @@ def test_the_seed_is_bound_to_network_round_and_provider():
         Round(1001, found.randomness, found.signature).seed(QUICKNET, b"a" * 32),
     }
     assert len(seeds) == 4
-    parts = b"verifiable-inference/v1/challenge/beacon\n" + bytes.fromhex(QUICKNET.hash) + (1000).to_bytes(8, "big")
+    parts = b"verifiable-inference/v2/challenge/beacon\n" + bytes.fromhex(QUICKNET.hash) + (1000).to_bytes(8, "big")
     assert hashlib.sha256(parts + found.randomness + b"a" * 32).digest() in seeds
 
 

@@ -20,7 +20,7 @@ HEAD: tuple[bytes, int, bytes] = (b"s" * 16, 5, b"t" * 16)
 PARAMS = SamplingParams(0.7, 40, 0.9, 0.05, 100)
 LEAVES: list[Leaf] = [
     Open(*HEAD, b"m" * 32, 1_800_000_000_000),
-    Turn(*HEAD, 0, b"r" * 32, b"p" * 32, 12, PARAMS, b"o" * 32, b"nonce", NonceSource.CLIENT, 3),
+    Turn(*HEAD, 0, b"r" * 32, b"p" * 32, 12, PARAMS, b"o" * 32, b"nonce of the client", NonceSource.CLIENT, 3),
     Token(*HEAD, 0, 17, 123, Source.BONUS, 4, 1, made_up([1, 2])),
     End(*HEAD, 0, Finish.STOP, 12, 30, b"x" * 32, b"y" * 32, 8, 5),
     Close(*HEAD, 2),

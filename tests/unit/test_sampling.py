@@ -11,7 +11,7 @@ import pytest
 
 from tests.sessions import made_up
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.sampling.logits import Entries
+from verifiable.sampling.logits import Candidates, Entries
 from verifiable.sampling.sampler import (
     SamplingDefaults,
     SamplingParams,
@@ -19,23 +19,24 @@ from verifiable.sampling.sampler import (
     choose,
     gumbel,
     sampling_key,
+    slack,
     survivors,
 )
 from verifiable.sampling.turn import TurnSampler
 from verifiable.wire import encoding
 
 PARAMS = SamplingParams(1.0, 40, 1.0, 0.0, 10)
-KEY = sampling_key(b"nonce", b"d" * 32, 0)
+KEY = sampling_key(0, b"nonce", b"d" * 32)
 
 
 def entries(logits: list[float], ids: list[int] | None = None) -> Entries:
     return Entries(np.array(ids or range(len(logits)), np.uint32), np.array(logits, np.float32))
 
 
-def test_the_key_binds_nonce_request_and_turn() -> None:
-    data = b"verifiable-inference/v1/sampling-key\n" + b"\0\0\0\x05nonce" + b"d" * 32 + b"\0\0\0\0"
+def test_the_key_binds_nonce_its_source_and_the_prompt() -> None:
+    data = b"verifiable-inference/v2/sampling-key\n" + b"\0" + b"\0\0\0\x05nonce" + b"d" * 32
     assert hashlib.sha256(data).digest() == KEY
-    keys = {sampling_key(n, d * 32, t) for n in (b"", b"a", b"b") for d in (b"d", b"e") for t in (0, 1)}
+    keys = {sampling_key(s, n, d * 32) for s in (0, 1) for n in (b"", b"a", b"b") for d in (b"d", b"e")}
     assert len(keys) == 12
 
 
@@ -104,7 +105,7 @@ def test_filters_keep_the_leading_entries(changes: dict[str, float], kept: int) 
     # Probabilities 0.643, 0.237, 0.087, 0.032.
     row = entries([3.0, 2.0, 1.0, 0.0])
     params = replace(PARAMS, **changes)  # type: ignore[arg-type]
-    assert survivors(row, params, 0.0) == kept
+    assert survivors(row, params) == kept
     assert {choose(row, params, KEY, position) for position in range(3000)} <= set(range(kept))
 
 
@@ -132,6 +133,31 @@ def test_scores_within_the_slack_are_both_acceptable() -> None:
         assert len(acceptable(row, params, KEY, 0)) == 1
 
 
+def test_where_scores_are_large_the_slack_is_a_step_of_their_rounding() -> None:
+    assert slack(0.0) == slack(-1e5) == 1e-9
+    params = replace(PARAMS, temperature=0.01)
+    row = entries([1e12, 1e12])  # scores of 1e14, between which steps of rounding are 0.016
+    counts = set()
+    for position in range(400):
+        apart = abs(np.subtract(*gumbel(KEY, position, row.ids))) / (2.0**-50 * 1e14)
+        allowed = acceptable(row, params, KEY, position)
+        assert choose(row, params, KEY, position) in allowed
+        if not 0.7 < apart < 1.5:
+            assert len(allowed) == (2 if apart < 1 else 1)
+            counts.add(len(allowed))
+    assert counts == {1, 2}
+    # So at the border of min_p: half of the largest, but for two steps of rounding.
+    border = Candidates(np.array([1, 2], np.uint32), np.array([1e11, 1e11 + math.log(0.5) - 3e-5]))
+    half = replace(PARAMS, min_p=0.5)
+    assert [survivors(border, half, side) for side in (-1, 0, 1)] == [1, 1, 2]
+
+
+def test_a_score_that_is_not_finite_is_no_draw() -> None:
+    row = Candidates(np.array([1, 2], np.uint32), np.array([math.inf, 0.0]))
+    with pytest.raises(MalformedError, match="scores"):
+        acceptable(row, PARAMS, KEY, 0)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -139,6 +165,8 @@ def test_scores_within_the_slack_are_both_acceptable() -> None:
         {"temperature": math.nan},
         {"temperature": math.inf},
         {"temperature": 101.0},
+        {"temperature": 5e-324},
+        {"temperature": 0.0099},
         {"top_k": 0},
         {"top_k": 129},
         {"top_p": 1.1},

@@ -41,7 +41,7 @@ def changed(data: bytes, **changes: Any) -> bytes:
     """The file with another report in it, sealed again as if nothing had happened."""
     fields = unseal(data, 3, "signed report", MAX_BYTES)
     report = {**json.loads(encoding.bytes_(fields[3], "report")), **changes}
-    return seal({1: 1, 2: fields[2], 3: json.dumps(report, sort_keys=True, separators=(",", ":")).encode()})
+    return seal({1: 2, 2: fields[2], 3: json.dumps(report, sort_keys=True, separators=(",", ":")).encode()})
 
 
 STATUSES = [(), (Status.EXACT,), (Status.EXACT, Status.STATISTICAL), (Status.EXACT, Status.FAILED)]
@@ -114,17 +114,17 @@ def test_a_report_that_is_none_is_malformed(missing: str) -> None:
 def test_a_body_that_is_no_report_is_malformed(body: bytes) -> None:
     import hashlib
 
-    statement = encoding.encode({1: 1, 2: hashlib.sha256(body).digest(), 3: TIME})
+    statement = encoding.encode({1: 2, 2: hashlib.sha256(body).digest(), 3: TIME})
     with pytest.raises(MalformedError):
-        verify_report(seal({1: 1, 2: sign1(statement, KEY, TYPE), 3: body}), [KEY.public])
+        verify_report(seal({1: 2, 2: sign1(statement, KEY, TYPE), 3: body}), [KEY.public])
 
 
 def test_a_signature_for_something_else_is_no_report() -> None:
     fields = unseal(file(Status.EXACT), 3, "signed report", MAX_BYTES)
-    payload = encoding.encode({1: 1, 2: bytes(32), 3: TIME})
+    payload = encoding.encode({1: 2, 2: bytes(32), 3: TIME})
     for typ in ("application/vnd.verifiable.head+cbor", ""):
         with pytest.raises(VerifiableError):
-            verify_report(seal({1: 1, 2: sign1(payload, KEY, typ), 3: fields[3]}), [KEY.public])
+            verify_report(seal({1: 2, 2: sign1(payload, KEY, typ), 3: fields[3]}), [KEY.public])
 
 
 @given(at=st.integers(0, 10**6), mask=st.integers(1, 255))

@@ -312,7 +312,7 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
             found=", ".join(f"{name} {getattr(leaf.params, name)}" for name in names),
         )
     source = request.nonce_source()
-    nonce = request.nonce if request.nonce is not None else b"" if source is records.NonceSource.SEED else leaf.nonce
+    nonce = request.turn_nonce(leaf.nonce)
     _same(
         "nonce-differs",
         f"{where} does not use the request's nonce",

@@ -22,7 +22,7 @@ from verifiable import files, limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.manifest import Manifest, verify_manifest
 from verifiable.sampling.processors import visible
-from verifiable.sampling.sampler import acceptable, sampling_key
+from verifiable.sampling.sampler import acceptable
 from verifiable.session import records
 from verifiable.session.head import Head, verify_head
 from verifiable.session.opening import Opening
@@ -33,7 +33,6 @@ from verifiable.wire import encoding
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.sealed import seal, unseal
 
-VERSION = 1
 MERGE_DELAY = 24 * 3600 * 1000
 """Milliseconds within which a head must be in the provider's log, where nothing else was agreed: a day."""
 
@@ -83,7 +82,7 @@ class Fraud:
         leaves, proof = self.opening.to_cbor()
         return seal(
             {
-                1: VERSION,
+                1: encoding.PROTOCOL,
                 2: int(self.kind),
                 3: list(self.manifests),
                 4: list(self.signed),
@@ -97,7 +96,6 @@ class Fraud:
     def parse(cls, data: bytes) -> Fraud:
         """Read a file strictly; raises MalformedError. Proves nothing yet: see `verify`."""
         fields = unseal(data, 7, "fraud file", limits.FRAUD_BYTES)
-        encoding.version(fields[1], VERSION, "fraud version")
         number = encoding.uint(fields[2], "fraud kind", max(FraudKind))
         if number < 1:
             raise MalformedError("fraud kind", expected=f"1 to {int(max(FraudKind))}", found="0")
@@ -207,7 +205,7 @@ class Fraud:
             raise _nothing("the leaves are of another session", head.session.hex(), token.session.hex())
         if turn.params.processed:  # the draw depends on tokens that are not shown
             raise _nothing("the turn has processors", "a turn whose draws follow from single records", "processors")
-        key = sampling_key(turn.nonce, turn.request_digest, turn.turn)
+        key = turn.key()
         seen = visible(token.entries, stated.model.suppressed)
         allowed = acceptable(seen, turn.params, key, token.position) if len(seen.ids) else frozenset[int]()
         if token.token in allowed:

@@ -28,6 +28,7 @@ INCONCLUSIVE_CODES = frozenset(
     {
         "incomplete",
         "untrusted-key",
+        "newer-version",
         "fingerprint-differs",
         "not-invariant",
         "not-raw-logits",

@@ -15,7 +15,7 @@ from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.identity import AdapterFile, ModelFile, ModelIdentity, with_more
 from verifiable.manifest.rope import MODELS_OWN, Rope
-from verifiable.sampling.sampler import SAMPLER_VERSION, SamplingDefaults
+from verifiable.sampling.sampler import SamplingDefaults
 from verifiable.wire import cose, encoding
 from verifiable.wire.keys import PrivateKey, PublicKey
 
@@ -24,7 +24,6 @@ __all__ = [
     "LOG_PROBABILITIES",
     "RAW_LOGITS",
     "TYPE",
-    "VERSION",
     "AdapterFile",
     "Manifest",
     "ModelFile",
@@ -34,7 +33,6 @@ __all__ = [
     "verify_manifest",
 ]
 
-VERSION = 1
 TYPE = "application/vnd.verifiable.manifest+cbor"
 RAW_LOGITS = 0
 """Value kind: logits as llama.cpp computed them, before any processor."""
@@ -138,14 +136,14 @@ class Manifest:
         """The deterministic CBOR that is signed, and whose SHA-256 is the manifest's digest."""
         return encoding.encode(
             {
-                1: VERSION,
+                1: encoding.PROTOCOL,
                 2: self.provider,
                 3: self.valid_from,
                 4: self.valid_to,
                 5: self.model.to_cbor(),
                 6: self.runtime.to_cbor(),
                 7: [self.k, self.value_kind],
-                8: [SAMPLER_VERSION, self.defaults.to_cbor()],
+                8: [encoding.PROTOCOL, self.defaults.to_cbor()],
                 9: list(self.drafters),
                 10: [key.vkey() for key in self.session_keys],
                 11: None if self.log is None else self.log.vkey(),
@@ -161,13 +159,10 @@ class Manifest:
     @classmethod
     def parse(cls, payload: bytes) -> Manifest:
         """Read a manifest's payload strictly; raises MalformedError."""
-        fields = encoding.map_(encoding.decode(payload), range(1, 12), "manifest")
-        version = encoding.uint(fields[1], "manifest version")
-        if version != VERSION:
-            raise MalformedError("manifest version", expected=str(VERSION), found=str(version))
+        fields = encoding.versioned(encoding.decode(payload), range(1, 12), "manifest")
         k, kind = encoding.array(fields[7], 2, "manifest commitment")
         sampler = encoding.array(fields[8], 2, "manifest sampler")
-        encoding.version(sampler[0], SAMPLER_VERSION, "sampler version")
+        encoding.version(sampler[0], "sampler version")
         keys = encoding.array(fields[10], None, "manifest session keys")
         if not 1 <= len(keys) <= limits.SESSION_KEYS:
             raise MalformedError("manifest session keys", expected=f"1 to {limits.SESSION_KEYS}", found=str(len(keys)))

@@ -17,8 +17,8 @@ import rfc8785
 from verifiable import limits
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.request import conversation, fields
-from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, repetition
-from verifiable.session.records import NonceSource, TurnFacts, ids_digest, stop_digest
+from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, check_temperature, repetition
+from verifiable.session.records import SEED_BYTES, NonceSource, TurnFacts, ids_digest, stop_digest
 
 CHAT = "/v1/chat/completions"
 COMPLETION = "/v1/completions"
@@ -95,6 +95,12 @@ class Request:
         if self.nonce is not None:
             return NonceSource.CLIENT
         return NonceSource.SEED if self.seed is not None else NonceSource.PROVIDER
+
+    def turn_nonce(self, drawn: bytes) -> bytes:
+        """The nonce of a turn that answers this request: the client's, the seed's, or else `drawn` by the provider."""
+        if self.nonce is not None:
+            return self.nonce
+        return drawn if self.seed is None else self.seed.to_bytes(SEED_BYTES, "big", signed=True)
 
     def params(self, defaults: SamplingDefaults, k: int, n_ctx: int, prompt_count: int) -> SamplingParams:
         """The parameters as used: the manifest's defaults where the request is silent, top_k at most k.
@@ -188,10 +194,8 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
     if path == CHAT and body.get("max_completion_tokens") is not None:
         max_tokens = fields.integer(body, "max_completion_tokens")
     temperature = fields.number(body, "temperature")
-    least, most = limits.TEMPERATURE
-    if temperature is not None and 0.0 < temperature < least:
-        expected = f"0, or {least:g} to {most:g}"
-        raise PolicyError("parameter temperature", expected=expected, found=str(temperature), parameter="temperature")
+    if temperature is not None:
+        check_temperature(temperature)
     offered = conversation.tools(body.get("tools"))
     forced = conversation.forced(body.get("tool_choice"), offered)
     return Request(

@@ -21,16 +21,17 @@ from verifiable.errors import MalformedError, PolicyError
 from verifiable.sampling.logits import Ranked
 from verifiable.wire import encoding
 
-SAMPLER_VERSION = 1
 WHOLE_ANSWER = limits.U31
 """Tokens that the repeat penalty looks back where it looks at all of them."""
 SLACK = 1e-9
 """Comparisons of computed float64 values allow this much, since logarithms differ in the last bits between machines."""
+_ROUNDING = 2.0**-50
+"""As `SLACK`, relative to the values: where they are large, one step of rounding is more than that."""
 
 _UINT32, _UINT64, _FOUR_BYTES = np.dtype(">u4"), np.dtype(">u8"), np.dtype("V4")
 _DROPPED = np.uint64(12)
 
-_KEY_TAG = b"verifiable-inference/v1/sampling-key\n"
+_KEY_TAG = b"verifiable-inference/v2/sampling-key\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name, ends in limits.NUMBERS.items():
             _range(name, getattr(self, name), *ends)
+        check_temperature(self.temperature)
         _range("top_k", self.top_k, 1, limits.ENTRIES)
         _range("max_tokens", self.max_tokens, 1, limits.U31)
         _range("repeat_last_n", self.repeat_last_n, 0, limits.U31)
@@ -121,6 +123,19 @@ class SamplingParams:
             raise MalformedError(f"sampling parameters: {error}") from error
 
 
+def check_temperature(value: float) -> None:
+    """Raise PolicyError unless the value is a temperature: 0, or one at which scores stay within what can be drawn."""
+    least, most = limits.TEMPERATURE
+    if value != 0.0 and not least <= value <= most:
+        expected = f"0, or {least:g} to {most:g}"
+        raise PolicyError("parameter temperature", expected=expected, found=repr(value), parameter="temperature")
+
+
+def slack(value: float) -> float:
+    """How far apart two machines may be about a computed float64 of this magnitude."""
+    return max(SLACK, _ROUNDING * abs(value))
+
+
 def repetition(penalty: float, last_n: int) -> tuple[float, int]:
     """A repeat penalty and how many tokens it looks back, as they are committed to.
 
@@ -166,11 +181,13 @@ class SamplingDefaults:
         return cls(*values, params.repeat_penalty, params.repeat_last_n)
 
 
-def sampling_key(nonce: bytes, request_digest: bytes, turn: int) -> bytes:
-    """The turn's key: SHA-256(tag ‖ nonce length ‖ nonce ‖ request digest ‖ turn), length and turn as u32 BE."""
-    return hashlib.sha256(
-        _KEY_TAG + len(nonce).to_bytes(4, "big") + nonce + request_digest + turn.to_bytes(4, "big")
-    ).digest()
+def sampling_key(source: int, nonce: bytes, prompt_digest: bytes) -> bytes:
+    """The turn's key: SHA-256(tag ‖ nonce source as a byte ‖ nonce length as u32 BE ‖ nonce ‖ prompt digest).
+
+    What the client brings and what is continued, and nothing that a provider chooses once it has seen the request.
+    """
+    head = _KEY_TAG + source.to_bytes(1, "big") + len(nonce).to_bytes(4, "big")
+    return hashlib.sha256(head + nonce + prompt_digest).digest()
 
 
 def gumbel(key: bytes, position: int, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.float64]:
@@ -190,36 +207,43 @@ def choose(entries: Ranked, params: SamplingParams, key: bytes, position: int) -
     """The token id drawn for `position` (its index in the whole sequence, prompt included)."""
     if params.temperature == 0.0:
         return int(entries.ids[0])
-    kept = survivors(entries, params, 0.0)
+    kept = survivors(entries, params)
     return int(entries.ids[_scores(entries, kept, params, key, position).argmax()])
 
 
 def acceptable(entries: Ranked, params: SamplingParams, key: bytes, position: int) -> frozenset[int]:
-    """The ids that an honest provider may have drawn: `choose`, and what lies within SLACK of it.
+    """The ids that an honest provider may have drawn: `choose`, and what lies within `slack` of it.
 
     More than one id comes back only where the float64 results of two machines may fall on two sides of a comparison.
+    Raises MalformedError where a score is not finite: nothing can be said of such a draw.
     """
     if params.temperature == 0.0:
         return frozenset((int(entries.ids[0]),))
-    counts = {survivors(entries, params, slack) for slack in (-SLACK, 0.0, SLACK)}
+    counts = {survivors(entries, params, side) for side in (-1, 0, 1)}
     scores = _scores(entries, max(counts), params, key, position)
-    near = [np.flatnonzero(scores[:kept] >= scores[:kept].max() - SLACK) for kept in counts]
+    if not np.isfinite(scores).all():
+        raise MalformedError("the scores of a draw", expected="finite numbers", found="a NaN or an infinity")
+    best = {kept: float(scores[:kept].max()) for kept in counts}
+    near = [np.flatnonzero(scores[:kept] >= best[kept] - slack(best[kept])) for kept in counts]
     return frozenset(int(entries.ids[index]) for indices in near for index in indices)
 
 
-def survivors(entries: Ranked, params: SamplingParams, slack: float) -> int:
-    """How many of the leading entries survive top_k, top_p and min_p (at least one)."""
+def survivors(entries: Ranked, params: SamplingParams, side: int = 0) -> int:
+    """How many of the leading entries survive top_k, top_p and min_p (at least one).
+
+    `side` 1 lowers the bounds of the last two by their slack, -1 raises them.
+    """
     kept = min(params.top_k, len(entries.logits))
     if params.top_p == 1.0 and params.min_p == 0.0:
         return max(kept, 1)
     logits = entries.logits[:kept].astype(np.float64)
     if params.top_p < 1.0:
         weights = np.exp(logits - logits[0])
-        reached = weights.cumsum() / weights.sum() >= params.top_p - slack
+        reached = weights.cumsum() / weights.sum() >= params.top_p - side * SLACK
         first = int(reached.argmax())
         kept = first + 1 if reached[first] else kept
     if params.min_p > 0.0:
-        floor = logits[0] + math.log(params.min_p) - slack
+        floor = logits[0] + math.log(params.min_p) - side * slack(float(logits[0]))
         kept = min(kept, int(np.count_nonzero(logits >= floor)))
     return max(kept, 1)
 

@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Collection
 
 SEED_BYTES = 32
-_SESSION_TAG = b"verifiable-inference/v1/challenge/session\n"
-_TURN_TAG = b"verifiable-inference/v1/challenge/turn\n"
-_WINDOW_TAG = b"verifiable-inference/v1/challenge/window\n"
+_SESSION_TAG = b"verifiable-inference/v2/challenge/session\n"
+_TURN_TAG = b"verifiable-inference/v2/challenge/turn\n"
+_WINDOW_TAG = b"verifiable-inference/v2/challenge/window\n"
 LOT_BITS = 64
 
 

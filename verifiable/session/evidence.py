@@ -19,7 +19,6 @@ from verifiable.session.records import SECRET_BYTES, Source
 from verifiable.wire import encoding
 from verifiable.wire.sealed import seal, unseal
 
-VERSION = 1
 _NEW_STEP = 8
 
 
@@ -141,7 +140,7 @@ class Evidence:
         leaves, proof = self.opening.to_cbor()
         return seal(
             {
-                1: VERSION,
+                1: encoding.PROTOCOL,
                 2: int(self.kind),
                 3: self.head,
                 4: self.manifest,
@@ -157,7 +156,6 @@ class Evidence:
         checks.check_evidence.
         """
         fields = unseal(data, 7, "evidence", limits.EVIDENCE_BYTES)
-        encoding.version(fields[1], VERSION, "evidence version")
         turns = tuple(TurnEvidence.from_cbor(turn) for turn in encoding.array(fields[7], None, "evidence turns"))
         numbers = [turn.turn for turn in turns]
         if numbers != sorted(set(numbers)):

@@ -9,7 +9,6 @@ from verifiable.session.records import SESSION_ID_BYTES
 from verifiable.wire import cose, encoding
 from verifiable.wire.keys import PrivateKey, PublicKey
 
-VERSION = 1
 TYPE = "application/vnd.verifiable.head+cbor"
 
 
@@ -24,7 +23,7 @@ class Head:
     time: int
 
     def payload(self) -> bytes:
-        return encoding.encode([VERSION, self.session, self.size, self.root, self.manifest_digest, self.time])
+        return encoding.encode([encoding.PROTOCOL, self.session, self.size, self.root, self.manifest_digest, self.time])
 
     def sign(self, key: PrivateKey) -> bytes:
         return cose.sign1(self.payload(), key, TYPE)
@@ -32,8 +31,9 @@ class Head:
     @classmethod
     def parse(cls, payload: bytes) -> Head:
         """Read a head's payload strictly; raises MalformedError."""
-        fields = encoding.array(encoding.decode(payload), 6, "head")
-        encoding.version(fields[0], VERSION, "head version")
+        fields = encoding.array(encoding.decode(payload), None, "head")
+        encoding.version(fields[0] if fields else None, "head version")
+        encoding.array(fields, 6, "head")
         return cls(
             encoding.bytes_(fields[1], "head session id", SESSION_ID_BYTES),
             encoding.uint(fields[2], "head size"),

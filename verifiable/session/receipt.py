@@ -10,7 +10,6 @@ from verifiable.session.opening import Opening
 from verifiable.wire import encoding
 from verifiable.wire.sealed import seal, unseal
 
-VERSION = 1
 CAPABILITY_BYTES = 32
 
 
@@ -32,14 +31,13 @@ class Receipt:
 
     def encode(self) -> bytes:
         leaves, proof = self.opening.to_cbor()
-        fields: encoding.Map = {1: VERSION, 2: self.head, 3: self.manifest, 4: leaves, 5: proof}
+        fields: encoding.Map = {1: encoding.PROTOCOL, 2: self.head, 3: self.manifest, 4: leaves, 5: proof}
         return seal({**fields, 6: self.turn, 7: self.capability, 8: self.log})
 
     @classmethod
     def parse(cls, data: bytes) -> Receipt:
         """Read a receipt strictly; raises MalformedError. Checks no signature: see checks.check_receipt."""
         fields = unseal(data, 8, "receipt", limits.RECEIPT_BYTES)
-        encoding.version(fields[1], VERSION, "receipt version")
         return cls(
             encoding.bytes_(fields[2], "receipt head", maximum=limits.RECEIPT_BYTES),
             encoding.bytes_(fields[3], "receipt manifest", maximum=limits.RECEIPT_BYTES),

@@ -16,14 +16,15 @@ from typing import ClassVar, NamedTuple
 from verifiable import limits
 from verifiable.errors import MalformedError
 from verifiable.sampling.logits import Entries
-from verifiable.sampling.sampler import SamplingParams
+from verifiable.sampling.sampler import SamplingParams, sampling_key
 from verifiable.wire import encoding
 from verifiable.wire.ids import pack
 
-VERSION = 1
 SALT_BYTES = 16
 SESSION_ID_BYTES = 16
 SECRET_BYTES = 32
+SEED_BYTES = 8
+"""A seed is the nonce where the client brings no other: two's complement, big-endian."""
 
 
 class Source(enum.IntEnum):
@@ -46,7 +47,7 @@ class Finish(enum.IntEnum):
 
 
 class NonceSource(enum.IntEnum):
-    """Who chose the nonce in the sampling key: the client, nobody (the request's seed does), or the provider."""
+    """Whose the nonce in the sampling key is: the client's, the request's seed, or the provider's."""
 
     CLIENT = 0
     SEED = 1
@@ -101,7 +102,7 @@ class Open:
     time: int
 
     def encode(self) -> bytes:
-        return _encode(self, VERSION, self.manifest_digest, self.time)
+        return _encode(self, encoding.PROTOCOL, self.manifest_digest, self.time)
 
 
 class TurnFacts(NamedTuple):
@@ -115,6 +116,10 @@ class TurnFacts(NamedTuple):
     nonce: bytes
     nonce_source: NonceSource
     cached: int
+
+    def key(self) -> bytes:
+        """The turn's sampling key."""
+        return sampling_key(self.nonce_source, self.nonce, self.prompt_digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,10 @@ class Turn:
             int(self.nonce_source),
             self.cached,
         )
+
+    def key(self) -> bytes:
+        """The turn's sampling key."""
+        return sampling_key(self.nonce_source, self.nonce, self.prompt_digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +292,16 @@ def parse(data: bytes) -> Leaf:
 
 
 def _parse_open(place: _Place, fields: list[encoding.Value]) -> Leaf:
-    encoding.version(fields[0], VERSION, "record version")
+    encoding.version(fields[0], "record version")
     return Open(*place, encoding.bytes_(fields[1], "manifest digest", 32), encoding.uint(fields[2], "open time"))
 
 
 def _parse_turn(place: _Place, fields: list[encoding.Value]) -> Leaf:
+    source = NonceSource(encoding.uint(fields[7], "nonce source", max(NonceSource)))
+    least, most = limits.NONCE_BYTES
+    nonce = encoding.bytes_(fields[6], "nonce", SEED_BYTES if source is NonceSource.SEED else None, most)
+    if len(nonce) < least:
+        raise MalformedError("nonce", expected=f"at least {least} bytes", found=f"{len(nonce)} bytes")
     return Turn(
         *place,
         turn=encoding.uint(fields[0], "turn number", limits.U32),
@@ -296,8 +310,8 @@ def _parse_turn(place: _Place, fields: list[encoding.Value]) -> Leaf:
         prompt_count=encoding.uint(fields[3], "prompt count", limits.U31),
         params=SamplingParams.from_cbor(fields[4]),
         stop_digest=encoding.bytes_(fields[5], "stop digest", 32),
-        nonce=encoding.bytes_(fields[6], "nonce", maximum=limits.NONCE_BYTES[1]),
-        nonce_source=NonceSource(encoding.uint(fields[7], "nonce source", max(NonceSource))),
+        nonce=nonce,
+        nonce_source=source,
         cached=encoding.uint(fields[8], "cached count", limits.U31),
     )
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from verifiable import limits
-from verifiable.errors import MalformedError
+from verifiable.errors import MalformedError, NewerVersionError
 
 Value: TypeAlias = "int | bytes | str | bool | float | list[Value] | dict[int | bytes | str, Value] | Tagged | None"
 Map: TypeAlias = "dict[int | bytes | str, Value]"
@@ -348,6 +348,16 @@ def map_(value: Value, required: Iterable[int], what: str, *, optional: Iterable
     return value
 
 
+def versioned(value: Value, required: Iterable[int], what: str) -> Map:
+    """The value as a map with these keys and no other, of this protocol: 1 is its version, and is looked at first.
+
+    Raises as `version`.
+    """
+    if isinstance(value, dict):
+        version(value.get(1), f"{what} version")
+    return map_(value, required, what)
+
+
 def uint(value: Value, what: str, maximum: int = limits.U63) -> int:
     """The value as an integer from 0 to `maximum`. The default fits a signed 64-bit column of a database."""
     if isinstance(value, bool) or not isinstance(value, int):
@@ -357,10 +367,23 @@ def uint(value: Value, what: str, maximum: int = limits.U63) -> int:
     return value
 
 
-def version(value: Value, known: int, what: str) -> None:
-    """Refuse any version but the one that is known."""
-    if uint(value, what) != known:
-        raise MalformedError(what, expected=known, found=value)
+PROTOCOL = 2
+"""Major version of the protocol: the version of every object in it."""
+
+
+def version(value: Value, what: str) -> None:
+    """Refuse an object of any other protocol than this one.
+
+    Raises MalformedError for one before it, NewerVersionError for one after it.
+    """
+    number = uint(value, what)
+    said = f"an object of protocol {number}; this reads {PROTOCOL}"
+    if number < PROTOCOL:
+        raise MalformedError(
+            said, expected=f"{what} {PROTOCOL}", found=number, hint="The release that made it can read it."
+        )
+    if number > PROTOCOL:
+        raise NewerVersionError(said, expected=f"{what} {PROTOCOL}", found=number)
 
 
 def bytes_(value: Value, what: str, length: int | None = None, maximum: int | None = None) -> bytes:

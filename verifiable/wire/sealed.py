@@ -24,14 +24,18 @@ def seal(fields: Map) -> bytes:
 
 
 def unseal(data: bytes, count: int, what: str, maximum: int) -> Map:
-    """Read what `seal` wrote with keys 1 to `count`; at most `maximum` bytes. Raises MalformedError."""
+    """Read what `seal` wrote with keys 1 to `count`, the first the version; at most `maximum` bytes.
+
+    Raises MalformedError or NewerVersionError.
+    """
     if len(data) > maximum:
         raise MalformedError(what, expected=f"at most {maximum} bytes", found=f"{len(data)} bytes")
     fewest, most = limits.SEALED_ITEMS
     # An item takes a byte at least, and Python some fifty: bound the count well below the bytes.
     bounds = Bounds(size=maximum, items=max(fewest, min(len(data) // 4, most)))
-    fields = encoding.map_(encoding.decode(data, bounds), range(1, count + 2), what)
-    encoding.bytes_(fields[count + 1], f"{what} checksum", DIGEST_BYTES)
+    fields = encoding.decode(data, bounds)
+    last = next(reversed(fields.values()), None) if isinstance(fields, dict) else fields
+    encoding.bytes_(last, f"{what} checksum", DIGEST_BYTES)
     checksum = hashlib.sha256(data[:-DIGEST_BYTES]).digest()
     if checksum != data[-DIGEST_BYTES:]:
         raise MalformedError(
@@ -40,4 +44,4 @@ def unseal(data: bytes, count: int, what: str, maximum: int) -> Map:
             found=checksum.hex(),
             hint="The file was damaged or edited after it was written. Get it again.",
         )
-    return fields
+    return encoding.versioned(fields, range(1, count + 2), what)

@@ -20,7 +20,7 @@ from verifiable.errors import MalformedError, VerificationError
 from verifiable.wire.text import from_hex
 
 MAX_BYTES = 1 << 16
-_TAG = b"verifiable-inference/v1/challenge/beacon\n"
+_TAG = b"verifiable-inference/v2/challenge/beacon\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,8 @@ class Memory:
     def _read(self, place: Path) -> list[Shown]:
         shown = []
         for path in sorted(place.glob("*.seen")):
-            fields = unseal(files.read(path, MAX_BYTES), 2, f"auditor's state {path}", MAX_BYTES)
-            each = Shown(encoding.bytes_(fields[1], "manifest"), encoding.bytes_(fields[2], "signed statement"))
+            fields = unseal(files.read(path, MAX_BYTES), 3, f"auditor's state {path}", MAX_BYTES)
+            each = Shown(encoding.bytes_(fields[2], "manifest"), encoding.bytes_(fields[3], "signed statement"))
             if each.name != path.name:
                 raise MalformedError(f"auditor's state {path}", expected=each.name, found=path.name)
             shown.append(each)
@@ -146,7 +146,7 @@ class Memory:
         if path.exists():
             return
         place.mkdir(parents=True, exist_ok=True)
-        files.replace(path, seal({1: shown.manifest, 2: shown.signed}))
+        files.replace(path, seal({1: encoding.PROTOCOL, 2: shown.manifest, 3: shown.signed}))
 
 
 def check_growth(memory: Memory, client: Client, opened: OpenedEvidence, latest: Head | None, *, newest: bool) -> None:

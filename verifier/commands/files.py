@@ -97,7 +97,7 @@ def read_target(path: Path) -> Receipt | Evidence | Exchange:
         return Exchange.parse(read)
     data = _decoded(read)
     # Both begin as a map {1: version, 2: …}; the second value is a receipt's head or the evidence's kind.
-    major = data[4] >> 5 if len(data) > 4 and data[1:4] == b"\x01\x01\x02" else -1
+    major = data[4] >> 5 if len(data) > 4 and data[1::2][:2] == b"\x01\x02" else -1
     if major == 2:
         return Receipt.parse(data)
     if major == 0:

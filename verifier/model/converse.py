@@ -14,7 +14,7 @@ from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Floats
-from verifiable.sampling.sampler import SamplingDefaults, sampling_key
+from verifiable.sampling.sampler import SamplingDefaults
 from verifiable.sampling.turn import TurnSampler
 from verifier.model.texts import DAY, Conversation
 
@@ -27,8 +27,10 @@ def converse(model: Model, settings: RuntimeSettings, requests: Sequence[Request
         for request, ids in zip(requests, prompts, strict=True)
     ]
     samplers = [
-        TurnSampler(params, sampling_key(request.nonce or b"", request.digest(), 0), min(limits.ENTRIES, model.n_vocab))
-        for request, params in zip(requests, asked, strict=True)
+        TurnSampler(
+            params, request.turn_facts(ids, params, request.turn_nonce(b"")).key(), min(limits.ENTRIES, model.n_vocab)
+        )
+        for request, ids, params in zip(requests, prompts, asked, strict=True)
     ]
     answers: list[list[int]] = [[] for _ in requests]
     with Context(model, settings) as context:

@@ -17,7 +17,7 @@ from verifiable import limits
 from verifiable.checking.checks import OpenedTurn
 from verifiable.sampling.logits import Entries, Ids, Ranked
 from verifiable.sampling.processors import Mask, Processor, needs_vocabulary, visible
-from verifiable.sampling.sampler import SLACK, SamplingParams, acceptable, gumbel, sampling_key, survivors
+from verifiable.sampling.sampler import SLACK, SamplingParams, acceptable, gumbel, survivors
 from verifiable.session.records import Turn
 from verifier.offline.fault import Fault
 
@@ -63,9 +63,20 @@ def explain_temperature(
 
     Token x wins the draw at temperature T exactly when (l_x - l_i) / T ≥ G_i - G_x for every candidate i, which bounds
     1/T from below where l_x > l_i and from above where l_x < l_i. Candidates do not depend on T. The interval found
-    is confirmed by replaying the whole turn at a temperature inside it.
+    is confirmed by replaying the whole turn at a temperature inside it. Where there is none, 0 may still explain it.
     """
-    low, high = 1.0 / limits.TEMPERATURE[1], math.inf
+    for found in (_between(entries, tokens, params, key, first), Temperatures(0.0, 0.0, 0.0)):
+        if found and not departures(entries, tokens, replace(params, temperature=found.shown), key, first):
+            return found
+    return None
+
+
+def _between(
+    entries: Sequence[Ranked], tokens: Sequence[int], params: SamplingParams, key: bytes, first: int
+) -> Temperatures | None:
+    """The temperatures over 0 that the bounds of all tokens leave, not yet confirmed."""
+    least, most = limits.TEMPERATURE
+    low, high = 1.0 / most, 1.0 / least
     for index, (row, token) in enumerate(zip(entries, tokens, strict=True)):
         bounds = _inverse_bounds(row, params, key, first + index, token)
         if bounds is None:
@@ -73,11 +84,8 @@ def explain_temperature(
         low, high = max(low, bounds[0]), min(high, bounds[1])
         if low > high:
             return None
-    coldest, hottest = (0.0 if math.isinf(high) else 1.0 / high), 1.0 / low
-    shown = _round_within(coldest, hottest)
-    if departures(entries, tokens, replace(params, temperature=shown), key, first):
-        return None
-    return Temperatures(coldest, hottest, shown)
+    coldest, hottest = max(1.0 / high, least), min(1.0 / low, most)
+    return Temperatures(coldest, hottest, _round_within(coldest, hottest))
 
 
 def _inverse_bounds(
@@ -86,7 +94,7 @@ def _inverse_bounds(
     """The interval of 1/T in which `token` is drawn; None where no temperature draws it."""
     if not len(entries.ids):
         return None
-    kept = survivors(entries, params, 0.0)
+    kept = survivors(entries, params)
     ids = entries.ids[:kept]
     at = np.flatnonzero(ids == token)
     if not len(at):
@@ -212,8 +220,7 @@ def replay(
     `masks` are what `score_turn` gives. Without them, a turn whose processors need the model's vocabulary (grammar,
     ignore_eos) is not replayed: that is for an audit with the model.
     """
-    key = sampling_key(turn.nonce, turn.request_digest, turn.turn)
-    params, first = turn.params, turn.prompt_count
+    key, params, first = turn.key(), turn.params, turn.prompt_count
     entries = ranked(records, tokens, params, masks, suppressed)
     wrong = () if entries is None else tuple(departures(entries, tokens, params, key, first))
     if entries is None or not wrong:
@@ -240,7 +247,7 @@ def replay_records(turn: OpenedTurn) -> Fault | None:
         return None if departed is None else departed.fault()
     if leaf.params.processed:
         return None  # what the processors did depends on the tokens before, which are not all shown
-    key = sampling_key(leaf.nonce, leaf.request_digest, leaf.turn)
+    key = leaf.key()
     for token in shown:
         seen = visible(token.entries, turn.suppressed)
         for wrong in departures([seen], [token.token], leaf.params, key, token.position):

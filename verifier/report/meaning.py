@@ -72,6 +72,10 @@ MEANINGS = {
     "evidence-differs": Meaning("The tokens in the evidence are not those that were signed.", _TAMPERED),
     "root-differs": Meaning("The records in the file are not those that were signed.", _TAMPERED),
     "bad-signature": Meaning("The signature does not fit: the file was changed or is not the provider's.", _TAMPERED),
+    "newer-version": Meaning(
+        "It is of a newer version of the protocol than this program. Check it with a newer release.",
+        "Nothing is shown against the provider: what is not known is not judged.",
+    ),
     "malformed": Meaning("The file is damaged or is no file of this kind.", _TAMPERED),
     "two-histories": Meaning(
         "The provider signed two versions of the same conversation. That is fraud by itself.",

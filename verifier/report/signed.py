@@ -23,7 +23,6 @@ from verifiable.wire.keys import PrivateKey, PublicKey
 from verifiable.wire.sealed import seal, unseal
 from verifier.campaign.outcome import COUNTED, overall
 
-VERSION = 1
 TYPE = "application/vnd.verifiable.audit+cbor"
 MAX_BYTES = 64 << 20
 
@@ -44,8 +43,8 @@ class SignedReport:
 def sign_report(report: Mapping[str, Any], key: PrivateKey, time: int) -> bytes:
     """The file for a report. `time` is milliseconds since 1970."""
     data = json.dumps(report, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-    statement = encoding.encode({1: VERSION, 2: hashlib.sha256(data).digest(), 3: time})
-    return seal({1: VERSION, 2: sign1(statement, key, TYPE), 3: data})
+    statement = encoding.encode({1: encoding.PROTOCOL, 2: hashlib.sha256(data).digest(), 3: time})
+    return seal({1: encoding.PROTOCOL, 2: sign1(statement, key, TYPE), 3: data})
 
 
 def verify_report(data: bytes, trust: Sequence[PublicKey]) -> SignedReport:
@@ -60,11 +59,9 @@ def verify_report(data: bytes, trust: Sequence[PublicKey]) -> SignedReport:
             `wrong-type` or `unsupported-algorithm`.
     """
     fields = unseal(data, 3, "signed report", MAX_BYTES)
-    encoding.version(fields[1], VERSION, "signed report version")
     body = encoding.bytes_(fields[3], "report", maximum=MAX_BYTES)
     signed = verify1(encoding.bytes_(fields[2], "report signature", maximum=1 << 16), trust, TYPE)
-    statement = encoding.map_(encoding.decode(signed.payload), range(1, 4), "report statement")
-    encoding.version(statement[1], VERSION, "report statement version")
+    statement = encoding.versioned(encoding.decode(signed.payload), range(1, 4), "report statement")
     digest = hashlib.sha256(body).digest()
     if encoding.bytes_(statement[2], "report digest", 32) != digest:
         raise VerificationError(

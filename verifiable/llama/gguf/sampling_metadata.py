@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from verifiable import limits
 from verifiable.errors import PolicyError
 from verifiable.request.request import REPEAT_LAST_N
 from verifiable.sampling.sampler import SamplingDefaults, repetition
@@ -21,7 +22,10 @@ from verifiable.sampling.sampler import SamplingDefaults, repetition
 PREFIX: Final = "general.sampling."
 _Reader = Callable[[float], float]
 _READERS: Final[Mapping[str, tuple[str, _Reader]]] = {
-    "temp": ("temperature", lambda value: 0.0 if value <= 0.0 else min(max(value, 0.01), 100.0)),
+    "temp": (
+        "temperature",
+        lambda value: 0.0 if value <= 0.0 else min(max(value, limits.TEMPERATURE[0]), limits.TEMPERATURE[1]),
+    ),
     "top_k": ("top_k", int),
     "top_p": ("top_p", lambda value: min(max(value, 0.0), 1.0)),
     "min_p": ("min_p", lambda value: min(max(value, 0.0), 1.0)),
