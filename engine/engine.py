@@ -23,7 +23,7 @@ from engine.scheduling.selfaudit import Finished, SelfAudit
 from engine.sessions.evidence import EvidenceReader
 from engine.sessions.recorder import NoRecorder, Recorder, SessionRecorder
 from engine.sessions.sessions import Sessions
-from verifiable.errors import PolicyError
+from verifiable.errors import MalformedError, PolicyError
 from verifiable.llama import library
 from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Context
@@ -159,6 +159,8 @@ class Engine:
             session, turn, opened = recorder.row.session.hex(), recorder.log.turns, recorder.row.opened
         prompt = self._prompt(request, opened)
         params = request.params(self.manifest.defaults, self.manifest.k, self.settings.runtime.n_ctx, len(prompt))
+        if isinstance(recorder, SessionRecorder):
+            recorder.check_room(params.max_tokens, self.manifest.k)
         nonce = request.turn_nonce(os.urandom(NONCE_BYTES))
         key = request.turn_facts(prompt, params, nonce).key()
         namespace = f"key {principal}" if principal else None
@@ -297,6 +299,10 @@ class Engine:
             same = dataclasses.replace(manifest, valid_from=old.valid_from, valid_to=old.valid_to) == old
             if same and old.valid_from <= now and now + (old.valid_to - old.valid_from) // 2 < old.valid_to:
                 return old, signed
+        try:
+            Manifest.parse(manifest.payload())
+        except MalformedError as error:
+            raise PolicyError("a manifest that nobody could read", found=str(error)) from error
         signed = manifest.sign(self.keys.provider)
         self.store.add_manifest(manifest.digest(), signed)
         self.store.flush()

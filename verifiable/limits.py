@@ -24,7 +24,7 @@ CBOR_ITEMS: Final = 1 << 20
 
 # Requests.
 REQUEST_BYTES: Final = 1 << 24
-"""A request's body."""
+"""A request's body, and its canonical form."""
 JSON_DEPTH: Final = 64
 """Levels of arrays and objects in a body, itself included; the same for everybody, whatever their JSON parser."""
 JSON_NUMBER: Final = 2**53 - 1
@@ -66,14 +66,17 @@ NONCE_BYTES: Final = (8, 64)
 # Records and leaves.
 ENTRIES: Final = 128
 """Of a record: the largest k."""
-LEAF_BYTES: Final = 4096
-OPENED_LEAVES: Final = 1 << 20
-PACKED_TOKENS: Final = 1 << 22
+ANSWER_TOKENS: Final = 1 << 17
+"""Of one turn."""
+LEAF_BYTES: Final = 1 << 14
+"""The largest is a turn's with as many biases as there may be."""
+RECORD_BYTES: Final = 96
+"""An opened record, besides 8 bytes for each of its entries."""
 
 # Manifests.
 PROVIDER_BYTES: Final = 256
 FILES: Final = 1024
-FILE_NAME_BYTES: Final = 1024
+FILE_NAME_BYTES: Final = 255
 ARCHITECTURE_BYTES: Final = 128
 ADAPTERS: Final = 16
 SCALE: Final = (1e-4, 1e4)
@@ -92,6 +95,7 @@ ROPE: Final[Mapping[str, tuple[float, float]]] = {
     "yarn_beta_fast": (0.0, 10_000.0),
     "yarn_beta_slow": (0.0, 10_000.0),
 }
+DRAFTERS: Final = 16
 DRAFTER_BYTES: Final = 64
 SESSION_KEYS: Final = 64
 KEY_NAME_BYTES: Final = 256
@@ -105,15 +109,24 @@ SIGNED_BYTES: Final = 1 << 20
 # Files that people hand around.
 SEALED_ITEMS: Final = (1 << 12, 1 << 22)
 """Items of CBOR in such a file: a quarter of its bytes, within this range."""
-RECEIPT_BYTES: Final = 1 << 20
+RECEIPT_BYTES: Final = 1 << 22
+"""Head, manifest, what is shown of the session, and a log proof."""
 EVIDENCE_BYTES: Final = 1 << 28
-OPENED_REQUEST_BYTES: Final = 1 << 26
+"""What a receipt may have, and the session's content."""
 EXCHANGE_BYTES: Final = 1 << 28
 CLOCK_SKEW: Final = 5 * 60 * 1000
 """Milliseconds by which the clocks of a client and its provider may be apart."""
 FRAUD_BYTES: Final = 1 << 26
 FRAUD_ENTRIES: Final = 1 << 17
 """Entries of a provider's log in a fraud file."""
+
+# A session: a turn that could pass one of these is not begun.
+SESSION_TURNS: Final = 1 << 12
+SESSION_LEAVES: Final = 1 << 20
+SESSION_SHOWN_BYTES: Final = 1 << 21
+"""Its leaves that are no tokens, and the hashes between them: what each receipt repeats."""
+SESSION_CONTENT_BYTES: Final = EVIDENCE_BYTES - RECEIPT_BYTES
+"""Its requests and its records."""
 
 # Logs (C2SP).
 NOTE_BYTES: Final = 1_000_000
@@ -126,5 +139,5 @@ LISTED: Final = 1000
 """Sessions on a page of the list."""
 PAGES: Final = 1000
 LISTING_BYTES: Final = 1 << 22
-ASKED: Final = 4096
+ASKED: Final = SESSION_TURNS
 """Turns, or positions, that one may ask for."""

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from engine.log.tree import LogTree
+from verifiable import limits
 from verifiable.errors import MalformedError, PolicyError, VerifiableError
 from verifiable.net.client import HttpAnswer, HttpClient
 from verifiable.tlog.checkpoint import open_checkpoint
@@ -54,6 +55,8 @@ class Witnesses:
     """The witnesses of one log; `quorum` of them must cosign a checkpoint before it is published."""
 
     def __init__(self, witnesses: Sequence[WitnessEndpoint], quorum: int) -> None:
+        if len(witnesses) >= limits.NOTE_SIGNATURES:  # the log's own line is one of them
+            raise PolicyError("the witnesses", expected=f"fewer than {limits.NOTE_SIGNATURES}", found=len(witnesses))
         if not 0 <= quorum <= len(witnesses):
             raise PolicyError("the quorum of witnesses", expected=f"0 to {len(witnesses)}", found=quorum)
         if len({(witness.key.name, witness.key.key_id) for witness in witnesses}) != len(witnesses):

@@ -8,9 +8,10 @@ from typing import Protocol
 
 from engine.generation import StepProof
 from engine.store import SessionRow, Store
-from verifiable.errors import StoreError
+from verifiable.errors import PolicyError, StoreError
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries
+from verifiable.session import room
 from verifiable.session.log import SessionLog
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
@@ -33,6 +34,10 @@ HAND_OVER = 0.25
 thread work and the disk sync, which costs the scheduler time; nothing is acknowledged before a barrier anyway."""
 MAX_PENDING = 512
 """Records that are handed over at once, whatever the time."""
+
+
+class BusySessionError(PolicyError):
+    """The session can't take this turn now (or any more)."""
 
 
 class Recorder(Protocol):
@@ -95,11 +100,24 @@ class SessionRecorder:
         self._window = 0
         self.proves = request.stream_heads
 
+    def check_room(self, tokens: int, k: int) -> None:
+        """Raise BusySessionError where the session has no room for a turn of so many tokens, of `k` entries each."""
+        full = room.lacking(self.log, len(self._request.canonical), tokens, k)
+        if full is not None:
+            raise BusySessionError(
+                "the session can't take this turn",
+                expected=f"at most {full.most:,} {full.what}",
+                found=f"it could have {full.found:,}",
+                hint="This session is full: open a new one.",
+                parameter="verifiable.session",
+            )
+
     def begin(self, facts: TurnFacts) -> None:
         if self.log.size == 0:
             self._store.add_session(self.row)
             self._pending.append(self.log.open(self.row.opened))
         self._store.add_request(self.row.session, self.log.turns, self._request.canonical)
+        self.log.requests += len(self._request.canonical)
         self._pending.append(self.log.begin_turn(facts))
         self._hand_over()
         self._proved = self.log.size

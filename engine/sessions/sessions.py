@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from engine.sessions.recorder import Clock, SessionRecorder
+from engine.sessions.recorder import BusySessionError, Clock, SessionRecorder
 from engine.store import SessionRow, Store
 from verifiable.errors import EngineError, PolicyError
 from verifiable.request.request import Request
@@ -24,10 +24,6 @@ _KEPT = 256
 
 class UnknownSessionError(PolicyError):
     """No such session, or not for this caller: both answer alike."""
-
-
-class BusySessionError(PolicyError):
-    """The session can't take this turn now (or any more)."""
 
 
 @dataclass(slots=True)
@@ -139,6 +135,7 @@ class Sessions:
             log = SessionLog.resume(row.secret, [records.parse(leaf) for leaf in self._store.leaves(row.session)])
         except EngineError as error:
             raise _busy("it was interrupted in mid-turn", "Open a new session.") from error
+        log.requests = sum(map(len, self._store.requests(row.session).values()))
         return _Live(row, log)
 
     def _release(self, live: _Live) -> None:

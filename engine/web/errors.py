@@ -11,7 +11,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from engine.scheduling.admission import QueueFullError, StoppingError
-from engine.sessions.sessions import BusySessionError, UnknownSessionError
+from engine.sessions.recorder import BusySessionError
+from engine.sessions.sessions import UnknownSessionError
 from engine.store import ErasedError
 from engine.web.access import UnauthorisedError
 from engine.web.content import NotAcceptableError

@@ -140,6 +140,7 @@ function parseManifest(payload) {
     sessionKeys: arrayOf(f[9], null, "session keys").map((key) => PublicKey.parse(textOf(key, "session key", LIMITS.KEY_BYTES))),
     log: f[10] === null ? null : PublicKey.parse(textOf(f[10], "log key", LIMITS.KEY_BYTES)),
   };
+  if (found.drafters.length > LIMITS.DRAFTERS) throw malformed("drafters", `at most ${LIMITS.DRAFTERS}`);
   if (found.sessionKeys.length < 1 || found.sessionKeys.length > LIMITS.SESSION_KEYS)
     throw malformed("session keys", `1 to ${LIMITS.SESSION_KEYS}`);
   if (found.validFrom > found.validTo) throw malformed("manifest validity", "valid-from not after valid-to");

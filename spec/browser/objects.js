@@ -28,7 +28,7 @@ function parseParams(value, what) {
     topK: positive(uintOf(topK, `${what}: top_k`, LIMITS.ENTRIES), `${what}: top_k`),
     topP: floatOf(topP, `${what}: top_p`, ...RANGES.top_p),
     minP: floatOf(minP, `${what}: min_p`, ...RANGES.min_p),
-    maxTokens: positive(uintOf(maxTokens, `${what}: max_tokens`, U31), `${what}: max_tokens`),
+    maxTokens: positive(uintOf(maxTokens, `${what}: max_tokens`, LIMITS.ANSWER_TOKENS), `${what}: max_tokens`),
     ...NO_PROCESSORS,
   };
   for (const [key, given] of value.pairs.slice(5)) {
@@ -185,7 +185,7 @@ function parseEntries(idBytes, logitBytes) {
 
 function parsePacked(value) {
   const items = arrayOf(value, 4, "packed tokens");
-  const count = uintOf(items[0], "packed token count", LIMITS.PACKED_TOKENS);
+  const count = uintOf(items[0], "packed token count", LIMITS.ANSWER_TOKENS);
   const width = positive(uintOf(items[1], "packed token width", 4), "packed token width");
   const idBytes = bytesOf(items[2], "packed token ids", count * width);
   const marks = bytesOf(items[3], "packed token marks", Math.ceil(count / 2));
@@ -226,8 +226,8 @@ function unseal(data, count, what, size) {
 
 function parseOpening(leaves, proof) {
   let last = -1n;
-  if (arrayOf(leaves, null, "opened leaves").length > LIMITS.OPENED_LEAVES)
-    throw malformed("opened leaves", `at most ${LIMITS.OPENED_LEAVES}`);
+  if (arrayOf(leaves, null, "opened leaves").length > LIMITS.SESSION_LEAVES)
+    throw malformed("opened leaves", `at most ${LIMITS.SESSION_LEAVES}`);
   return {
     leaves: leaves.map((entry) => {
       const [index, data] = arrayOf(entry, 2, "opened leaf");
@@ -257,7 +257,7 @@ function parseEvidence(data) {
     const [turn, request, secret, tokens] = arrayOf(entry, 4, "opened turn");
     return {
       turn: uintOf(turn, "turn number", U32),
-      request: bytesOf(request, "turn request", null, LIMITS.OPENED_REQUEST_BYTES),
+      request: bytesOf(request, "turn request", null, LIMITS.REQUEST_BYTES),
       secret: bytesOf(secret, "turn secret", 32),
       tokens: tokens === null ? null : parsePacked(tokens),
     };

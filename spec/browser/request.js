@@ -69,6 +69,7 @@ const characters = (text) => [...text].length;
 /** A client's request as it is sent: its canonical form and what follows from it. */
 function readBody(path, body) {
   const canonical = canonicalJson({ body, path });
+  if (utf8(canonical).length > LIMITS.REQUEST_BYTES) throw refused("a request of this length");
   for (const [name, value] of Object.entries(body)) {
     if (value === null || KNOWN[path].includes(name)) continue;
     if (!Object.hasOwn(HARMLESS, name)) throw refused(`the unknown parameter ${name}`);
@@ -333,7 +334,7 @@ function paramsOf(request, defaults, k, context, promptCount) {
     topK: topK < 1 ? k : Math.min(topK, k),
     topP: request.topP ?? defaults.topP,
     minP: request.minP ?? defaults.minP,
-    maxTokens: Math.min(wanted, room),
+    maxTokens: Math.min(wanted, room, LIMITS.ANSWER_TOKENS),
     repeatPenalty: repeats ? penalty : 1,
     repeatLastN: !repeats ? 0 : lastN > 0 ? lastN : U31,
     frequencyPenalty: request.frequencyPenalty,

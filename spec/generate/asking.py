@@ -80,6 +80,7 @@ def request() -> VectorFile:
     good("top_k -1: all entries of the record", canonical(top_k=-1))
     good("top_k over k", canonical(top_k=1000))
     good("max_tokens over what the context has left", canonical(max_tokens=1000))
+    good("max_tokens over what an answer may have", canonical(max_tokens=limits.U31), n_ctx=limits.U31)
     good("max_completion_tokens counts before max_tokens", canonical(max_tokens=9, max_completion_tokens=5))
     good("parameters that are null are silent", canonical(temperature=None, stop=None, seed=None, top_p=None))
     good("a completion: 16 tokens", canonical(COMPLETION, prompt="The sky is"))

@@ -18,6 +18,7 @@ from spec.generate.world import (
     digest,
     pack,
 )
+from verifiable import limits
 from verifiable.manifest.manifest import ALL_LAYERS, LOG_PROBABILITIES, AdapterFile, ModelFile, Rope
 from verifiable.sampling.sampler import SamplingDefaults
 from verifiable.session.evidence import PackedTokens
@@ -131,6 +132,13 @@ def manifest() -> VectorFile:
         defaults=SamplingDefaults(0.0, 1, 1.0, 0.0),
     )
     add("two files, two session keys, no drafters, greedy defaults", "ok", more.payload())
+    names = ("n" * limits.FILE_NAME_BYTES, tuple("d" * limits.DRAFTER_BYTES for _ in range(limits.DRAFTERS)))
+    longest = replace(MANIFEST.model, files=(replace(MANIFEST.model.files[0], name=names[0]),))
+    add(
+        "names as long and drafters as many as may be",
+        "ok",
+        replace(MANIFEST, model=longest, drafters=names[1]).payload(),
+    )
     add("valid for one millisecond", "ok", replace(MANIFEST, valid_to=MANIFEST.valid_from).payload())
     _manifests_that_say_more(file)
 
@@ -151,6 +159,9 @@ def manifest() -> VectorFile:
     changed("a time below zero", 3, -1)
     changed("a time past 2^63 - 1", 4, 2**63)
     changed("a time as a float", 4, 1.5)
+    changed("17 drafters", 9, ["d"] * 17)
+    changed("a drafter's name of 65 bytes", 9, ["d" * 65])
+    changed("a file's name of 256 bytes", 5, [[["n" * 256, bytes(32), 1]], *model[1:]])
     changed("no files", 5, [[], *model[1:]])
     changed("a file without its size", 5, [[["toy.gguf", bytes(32)]], *model[1:]])
     changed("a file hash of 31 bytes", 5, [[["toy.gguf", bytes(31), 1]], *model[1:]])
@@ -338,12 +349,19 @@ def leaf() -> VectorFile:
     bad("infinite temperature", "turn", 8, {1: float("inf"), 2: 6, 3: 0.95, 4: 0.02, 5: 100})
     bad("top_k of 129", "turn", 8, {1: 0.5, 2: 129, 3: 0.95, 4: 0.02, 5: 100})
     bad("min_p below zero", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 4: -0.1, 5: 100})
+    most = limits.ANSWER_TOKENS
+    bad("max_tokens of 2^17 + 1", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 4: 0.02, 5: most + 1})
     bad("max_tokens of 0", "turn", 8, {1: 0.5, 2: 6, 3: 0.95, 4: 0.02, 5: 0})
     five: Map = {1: 0.5, 2: 6, 3: 0.95, 4: 0.02, 5: 100}
     all_of_them: Map = {6: [1.3, 64], 7: 0.5, 8: -0.25, 9: [[3, 1.5], [7, -100.0]], 10: True, 11: bytes(32)}
     processed: list[Value] = [*fields["turn"][:8], {**five, **all_of_them}, *fields["turn"][9:]]
     file.add("turn: all processors", input=encoding.encode(processed).hex())
+    biases: list[Value] = [[each, 0.1] for each in range(limits.BIASES + 1)]
+    full: Map = {**five, 5: most, **all_of_them, 9: biases[:-1]}
+    largest: list[Value] = [*fields["turn"][:8], full, *fields["turn"][9:]]
+    file.add("turn: max_tokens of 2^17, and as many biases as there may be", input=encoding.encode(largest).hex())
     for name, key, value in (
+        ("a bias too many", 9, biases),
         ("a repeat penalty of 1", 6, [1.0, 64]),
         ("a repeat penalty over no tokens", 6, [1.3, 0]),
         ("a repeat penalty alone", 6, 1.3),
@@ -438,7 +456,7 @@ def packed() -> VectorFile:
     add("a mark after the last", "malformed", honest, marks=honest.marks[:-1] + bytes([honest.marks[-1] | 0x80]))
     add("source 5", "malformed", honest, marks=b"\x0d" + honest.marks[1:])
     add("source 7 in the high half", "malformed", honest, marks=b"\x78" + honest.marks[1:])
-    add("count of 2^22 + 1", "malformed", honest, count=2**22 + 1)
+    add("count of 2^17 + 1", "malformed", honest, count=limits.ANSWER_TOKENS + 1)
     file.add("three fields", "malformed", input=encoding.encode(honest.to_cbor()[:3]).hex())
     file.add("null", "malformed", input="f6")
     return file

@@ -21,6 +21,7 @@ from spec.generate.world import (
     digest,
     private_key,
 )
+from verifiable import limits
 from verifiable.manifest.manifest import TYPE as MANIFEST_TYPE
 from verifiable.session.head import TYPE as HEAD_TYPE
 from verifiable.session.opening import Opening
@@ -116,7 +117,8 @@ class _Receipts:
         resealed("leaves in another order", {4: leaves[::-1]})
         resealed("a leaf twice", {4: [leaves[0], *leaves]})
         resealed("a leaf without its index", {4: [leaf[1] for leaf in leaves]})
-        resealed("a leaf of 4097 bytes", {4: [*leaves, [99, bytes(4097)]]})
+        longest = limits.LEAF_BYTES
+        resealed(f"a leaf of {longest + 1} bytes", {4: [*leaves, [99, bytes(longest + 1)]]})
 
         resealed("a hash of 31 bytes", {5: [bytes(31)]})
         resealed("a log proof as text", {8: "c2sp.org/tlog-proof@v1"})

@@ -423,7 +423,7 @@ def test_evidence_for_gigabytes_of_tokens_is_refused(auditor: Auditor) -> None:
     evidence = made.evidence()
     part = evidence.turns[0]
     assert part.tokens is not None
-    for count in (limits.PACKED_TOKENS, 2**31):
+    for count in (limits.ANSWER_TOKENS, 2**31):
         lying = replace(evidence, turns=(replace(part, tokens=replace(part.tokens, count=count)),))
         provider = Provider([made])
         data = lying.encode()

@@ -89,7 +89,8 @@ class Fraud:
                 5: leaves,
                 6: proof,
                 7: list(self.entries),
-            }
+            },
+            limits.FRAUD_BYTES,
         )
 
     @classmethod

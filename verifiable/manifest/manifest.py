@@ -177,7 +177,7 @@ class Manifest:
             defaults=SamplingDefaults.from_cbor(sampler[1]),
             drafters=tuple(
                 encoding.text(name, "drafter", limits.DRAFTER_BYTES)
-                for name in encoding.array(fields[9], None, "manifest drafters")
+                for name in encoding.array(fields[9], None, "manifest drafters", maximum=limits.DRAFTERS)
             ),
             session_keys=tuple(PublicKey.parse(encoding.text(key, "session key", limits.KEY_BYTES)) for key in keys),
             log=None if fields[11] is None else PublicKey.parse(encoding.text(fields[11], "log key", limits.KEY_BYTES)),

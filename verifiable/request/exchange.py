@@ -86,7 +86,9 @@ class Exchange:
         receipt = None if self.receipt is None else write_base64url(self.receipt.encode())
         values = (VERSION, canonical["path"], canonical["body"], self.text, receipt, self.sent, self.received)
         given = {name: value for name, value in zip(_FIELDS, values, strict=True) if value is not None}
-        return (json.dumps(given, indent=2) + "\n").encode()
+        data = (json.dumps(given, indent=2) + "\n").encode()
+        # Where the spaces are too much for a reader, it is written without them.
+        return data if len(data) <= limits.EXCHANGE_BYTES else json.dumps(given, separators=(",", ":")).encode()
 
     @classmethod
     def parse(cls, data: bytes) -> Exchange:

@@ -105,8 +105,8 @@ class Request:
     def params(self, defaults: SamplingDefaults, k: int, n_ctx: int, prompt_count: int) -> SamplingParams:
         """The parameters as used: the manifest's defaults where the request is silent, top_k at most k.
 
-        `max_tokens` never exceeds what the context has left; a request without one gets all of it (completions: 16, as
-        OpenAI has it). Raises PolicyError where the prompt leaves no room.
+        `max_tokens` never exceeds what the context has left, nor `limits.ANSWER_TOKENS`; a request without one gets all
+        of it (completions: 16, as OpenAI has it). Raises PolicyError where the prompt leaves no room.
         """
         room = n_ctx - prompt_count
         if prompt_count < 1 or room < 1:
@@ -127,7 +127,7 @@ class Request:
             top_k=k if top_k < 1 else min(top_k, k),
             top_p=_or(self.top_p, defaults.top_p),
             min_p=_or(self.min_p, defaults.min_p),
-            max_tokens=min(silent if self.max_tokens is None else self.max_tokens, room),
+            max_tokens=min(silent if self.max_tokens is None else self.max_tokens, room, limits.ANSWER_TOKENS),
             repeat_penalty=repeat_penalty,
             repeat_last_n=repeat_last_n,
             frequency_penalty=self.frequency_penalty,
@@ -186,6 +186,9 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         canonical = rfc8785.dumps({"body": body, "path": path})
     except (rfc8785.CanonicalizationError, UnicodeError, RecursionError) as error:
         raise PolicyError("the request has no canonical form (RFC 8785)", found=str(error)) from error
+    if len(canonical) > limits.REQUEST_BYTES:
+        expected = f"at most {limits.REQUEST_BYTES} bytes in canonical form"
+        raise PolicyError("the request is too long", expected=expected, found=f"{len(canonical)} bytes")
     # What is meant is what the canonical form says, so that an auditor reads the same: 3 for 3.0, names in its order.
     body = json.loads(canonical)["body"]
     extra = fields.object_(body, "verifiable", {"nonce", "session", "commitments"})

@@ -67,7 +67,7 @@ class SamplingParams:
             _range(name, getattr(self, name), *ends)
         check_temperature(self.temperature)
         _range("top_k", self.top_k, 1, limits.ENTRIES)
-        _range("max_tokens", self.max_tokens, 1, limits.U31)
+        _range("max_tokens", self.max_tokens, 1, limits.ANSWER_TOKENS)
         _range("repeat_last_n", self.repeat_last_n, 0, limits.U31)
         if (self.repeat_penalty == 1.0) != (self.repeat_last_n == 0):
             raise PolicyError("parameter repeat_last_n", expected="0 exactly where repeat_penalty is 1")
@@ -111,7 +111,7 @@ class SamplingParams:
                 encoding.uint(fields[2], "top_k", limits.ENTRIES),
                 _float(fields[3], "top_p"),
                 _float(fields[4], "min_p"),
-                encoding.uint(fields[5], "max_tokens", limits.U31),
+                encoding.uint(fields[5], "max_tokens", limits.ANSWER_TOKENS),
                 *_repeat(fields.get(6)),
                 _float(fields.get(7, 0.0), "frequency_penalty"),
                 _float(fields.get(8, 0.0), "presence_penalty"),

@@ -82,7 +82,7 @@ class PackedTokens:
     @classmethod
     def from_cbor(cls, value: encoding.Value) -> PackedTokens:
         items = encoding.array(value, 4, "packed tokens")
-        count = encoding.uint(items[0], "packed token count", limits.PACKED_TOKENS)
+        count = encoding.uint(items[0], "packed token count", limits.ANSWER_TOKENS)
         width = encoding.uint(items[1], "packed token width", 4)
         packed = cls(
             count,
@@ -120,7 +120,7 @@ class TurnEvidence:
         items = encoding.array(value, 4, "turn evidence")
         return cls(
             encoding.uint(items[0], "turn number", limits.U32),
-            encoding.bytes_(items[1], "turn request", maximum=limits.OPENED_REQUEST_BYTES),
+            encoding.bytes_(items[1], "turn request", maximum=limits.REQUEST_BYTES),
             encoding.bytes_(items[2], "turn secret", SECRET_BYTES),
             None if items[3] is None else PackedTokens.from_cbor(items[3]),
         )
@@ -147,7 +147,8 @@ class Evidence:
                 5: leaves,
                 6: proof,
                 7: [turn.to_cbor() for turn in self.turns],
-            }
+            },
+            limits.EVIDENCE_BYTES,
         )
 
     @classmethod

@@ -32,7 +32,8 @@ from verifiable.tlog.merkle import Tree, leaf_hash
 
 class SessionLog:
     """One session's append-only log. Each method appends one leaf and returns its bytes; out of order raises
-    EngineError. `landmarks` are the leaves that are not tokens, by index.
+    EngineError. `landmarks` are the leaves that are not tokens, by index; `requests` counts the bytes of
+    the turns' canonical requests, for `room`; whoever keeps them counts.
     """
 
     def __init__(self, session: bytes, secret: bytes, manifest_digest: bytes) -> None:
@@ -42,6 +43,7 @@ class SessionLog:
         self.turns = 0
         self.completion = 0
         self.landmarks: dict[int, bytes] = {}
+        self.requests = 0
         self.closed = False
         self._secret = secret
         self._facts: TurnFacts | None = None

@@ -77,7 +77,7 @@ class Opening:
     def from_cbor(cls, leaves: encoding.Value, proof: encoding.Value) -> Opening:
         opened: dict[int, bytes] = {}
         last = -1
-        for entry in encoding.array(leaves, None, "opened leaves", maximum=limits.OPENED_LEAVES):
+        for entry in encoding.array(leaves, None, "opened leaves", maximum=limits.SESSION_LEAVES):
             index_value, data = encoding.array(entry, 2, "opened leaf")
             index = encoding.uint(index_value, "opened leaf index")
             if index <= last:

@@ -32,7 +32,7 @@ class Receipt:
     def encode(self) -> bytes:
         leaves, proof = self.opening.to_cbor()
         fields: encoding.Map = {1: encoding.PROTOCOL, 2: self.head, 3: self.manifest, 4: leaves, 5: proof}
-        return seal({**fields, 6: self.turn, 7: self.capability, 8: self.log})
+        return seal({**fields, 6: self.turn, 7: self.capability, 8: self.log}, limits.RECEIPT_BYTES)
 
     @classmethod
     def parse(cls, data: bytes) -> Receipt:

@@ -9,17 +9,24 @@ from __future__ import annotations
 import hashlib
 
 from verifiable import limits
-from verifiable.errors import MalformedError
+from verifiable.errors import MalformedError, PolicyError
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Bounds, Map
 
 DIGEST_BYTES = 32
 
 
-def seal(fields: Map) -> bytes:
-    """Encode `fields` with a checksum under the next higher key: SHA-256 of all bytes before its own value."""
+def seal(fields: Map, maximum: int | None = None) -> bytes:
+    """Encode `fields` with a checksum under the next higher key: SHA-256 of all bytes before its own value.
+
+    Raises PolicyError where that is more than `maximum` bytes: better no file than one that nobody reads.
+    """
     last = max(key for key in fields if isinstance(key, int)) + 1
     body = encoding.encode({**fields, last: bytes(DIGEST_BYTES)})[:-DIGEST_BYTES]
+    size = len(body) + DIGEST_BYTES
+    if maximum is not None and size > maximum:
+        hint = "Ask for less at once: for fewer turns, or for single records."
+        raise PolicyError("a file too long to be read", expected=f"at most {maximum} bytes", found=size, hint=hint)
     return body + hashlib.sha256(body).digest()
 
 

@@ -103,12 +103,12 @@ class Client:
 
     def checkpoint(self) -> bytes:
         """The log's newest checkpoint, a signed note; not checked here."""
-        return self._get("/log/checkpoint", limits.RECEIPT_BYTES)
+        return self._get("/log/checkpoint", limits.NOTE_BYTES)
 
     def log_proof(self, session: bytes, size: int) -> bytes:
         """The `.tlog-proof` file of a session's head of `size` leaves; not checked here."""
         query = {"session": session.hex(), "head": str(size)}
-        return self._get("/v1/log/proof", limits.RECEIPT_BYTES, query, accept="text/x.tlog.proof")
+        return self._get("/v1/log/proof", 2 * limits.NOTE_BYTES, query, accept="text/x.tlog.proof")
 
     def log_file(self, path: str, most: int) -> bytes:
         """A file of the log, a tile or a bundle of entries, of at most `most` bytes."""

@@ -92,7 +92,7 @@ def is_exchange(data: bytes) -> bool:
 
 def read_target(path: Path) -> Receipt | Evidence | Exchange:
     """A receipt, evidence or an exchange from a file, whichever it is. Raises MalformedError when it is none."""
-    read = files.read(path, limits.EVIDENCE_BYTES)
+    read = files.read(path, 2 * limits.EVIDENCE_BYTES)
     if is_exchange(read):
         return Exchange.parse(read)
     data = _decoded(read)
