@@ -44,12 +44,13 @@ from verifier.tolerant.calibrate import (
     Scored,
     claims_of,
     converse,
+    grounds_of,
     honest_classes,
     known_deviations,
     replays,
     sample,
 )
-from verifier.tolerant.calibration import Calibration, Sample, settings_of
+from verifier.tolerant.calibration import Calibration, Origin, Sample, settings_of
 from verifier.tolerant.eprocess import ALPHA, needed, power, run
 from verifier.tolerant.statistics import Score
 
@@ -57,6 +58,10 @@ WANTED = 0.999
 LENGTH = 32
 """Tokens of a conversation that are compared, where the conversations are that long."""
 K = 40
+GOAL, WITHIN = "steered-0.25", 500
+"""The deviation, and the tokens within which it has to be told with probability 0.95."""
+PLAIN = "plain-"
+"""Before the name of an honest class in a file that was kept: as an audit would see it."""
 HELD = ("kv-f16-small", "tiled", "other-build")
 """Honest classes that calibrations are made without: the test is whether they are accused all the same."""
 
@@ -88,49 +93,68 @@ def other_build(folder: Path) -> Iterator[None]:
             os.environ["PYTHONPATH"] = before
 
 
-def collect(options: Options) -> tuple[list[Sample], list[Sample], list[Sample], Scored, Runtime]:
-    """Samples of honest classes, of held-out classes and of deviations; the claims of the plain settings."""
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What everything is made of. `known` are the honest classes as a calibration has them, with margins drawn from
+    noisier claims; `honest` the same as an audit sees them; `held` classes that no calibration has; and deviations.
+    """
+
+    known: list[Sample]
+    honest: list[Sample]
+    held: list[Sample]
+    cheats: list[Sample]
+
+
+def collect(options: Options) -> tuple[Samples, Scored, Runtime]:
+    """The samples, and the claims of the plain settings."""
     path = models.ensure(options.model)
     runtime = replace(read_settings(None, [])[0], n_ctx=1024)
     files = {name: variant(name, options.model) for name in FILE_TYPES} if options.model == "smollm2" else {}
-    honest: list[Sample] = []
-    held: list[Sample] = []
-    cheats: list[Sample] = []
+    made = Samples([], [], [], [])
     with Worker(path) as worker:
         conversations = converse(worker, runtime, options.conversations, options.tokens, options.seed.encode())
         own = replays(worker, runtime, conversations)
         plain = [[cut(entry) for entry in conversation] for conversation in own[0]]
+        grounds = grounds_of(own, K, options.seed.encode())
+        stranger = plain
         for item in honest_classes(runtime):
-            taken = attempt(worker, item, conversations, own)
+            claims = attempt(worker, item, conversations, own)
             say(item.name)
-            if taken is not None:
-                (held if item.name in HELD else honest).append(taken)
+            if claims is None:
+                continue
+            if item.name in HELD:
+                made.held.append(sample(item, claims, grounds))
+                continue
+            made.honest.append(sample(item, claims, grounds))
+            made.known.append(sample(item, claims, grounds, noisier=True))
+            stranger = claims
         if options.other_build is not None:
             with other_build(options.other_build), Worker(path) as elsewhere:
                 item = Class("other-build", "another build of llama.cpp", runtime)
-                taken = attempt(elsewhere, item, conversations, own)
-                held += [] if taken is None else [taken]
-        for item in () if options.honest else known_deviations(runtime, files):
-            taken = attempt(worker, item, conversations, own)
-            cheats += [] if taken is None else [taken]
+                claims = attempt(elsewhere, item, conversations, own)
+                made.held.extend([] if claims is None else [sample(item, claims, grounds)])
+        for item in known_deviations(runtime, {} if options.honest else files):
+            if options.honest and not item.steered:
+                continue
+            # A provider that steers has a rounding of its own: that of the last honest class.
+            claims = stranger if item.steered else attempt(worker, item, conversations, own)
+            made.cheats.extend([] if claims is None else [sample(item, claims, grounds)])
             say(item.name)
-    return honest, held, cheats, plain, runtime
+    return made, plain, runtime
 
 
-def attempt(worker: Worker, item: Class, conversations: Sequence[Conversation], own: Sequence[Scored]) -> Sample | None:
-    """The sample of a class; None where the settings can't be had here, or give the bits of a replay."""
+def attempt(worker: Worker, item: Class, conversations: Sequence[Conversation], own: Sequence[Scored]) -> Scored | None:
+    """The claims of a class; None where the settings can't be had here, or give the bits of a replay."""
     try:
         claims = claims_of(worker, item, conversations, K)
     except (EngineError, PolicyError):
         return None
-    taken = sample(item, claims, own)
-    nothing = sum(float(one.claim.min(initial=1.0)) == 0.0 for one in taken.conversations)
     replayed = any(
         all(a.logit_bytes() == b.logit_bytes()[: 4 * K] for a, b in zip(one, other, strict=True))
         for scored in own
         for one, other in list(zip(claims, scored, strict=True))[:3]
     )
-    return None if replayed or nothing == len(taken.conversations) else taken
+    return None if replayed else claims
 
 
 def cut(entries: Entries) -> Entries:
@@ -141,20 +165,25 @@ def measure(kept: Path | None, **chosen: Any) -> list[Figure]:
     if kept is not None:
         return again(kept)
     options = Options(**chosen)
-    honest, held, cheats, plain, runtime = collect(options)
+    made, plain, runtime = collect(options)
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
-        everything = Calibration(("benchmark",), settings_of(runtime), (), K, "", (*honest, *held), tuple(cheats), {})
+        others = [replace(item, name=PLAIN + item.name) for item in (*made.honest, *made.held)]
+        origin = Origin(0, "benchmark", "", {}, "")
+        everything = Calibration(
+            ("benchmark",), settings_of(runtime), (), K, "", origin, tuple(made.known), (*others, *made.cheats), {}
+        )
         everything.save(options.keep / f"detection-{options.model}.json")
-    return [*figures(honest, held, cheats), *temperature(plain)]
+    return [*figures(made), *temperature(plain)]
 
 
-def figures(honest: Sequence[Sample], held: Sequence[Sample], cheats: Sequence[Sample]) -> list[Figure]:
+def figures(made: Samples) -> list[Figure]:
     """Every figure that needs no model any more. Deviations are told with the calibration of the first half."""
+    honest, held, cheats = made.honest, made.held, made.cheats
     length = max(at for at in (8, 16, 32) if sum(len(item) >= at for item in honest[0].conversations) >= 24)
     half = len(honest[0].conversations) // 2
     halves = ((0, half), (half, 2 * half))
-    known, swapped = ({item.name: part(item, *each).scores(length) for item in honest} for each in halves)
+    known, swapped = ({item.name: part(item, *each).scores(length) for item in made.known} for each in halves)
     tests, others = (
         {item.name: part(item, *each).scores(length) for item in (*honest, *held)} for each in halves[::-1]
     )
@@ -165,7 +194,7 @@ def figures(honest: Sequence[Sample], held: Sequence[Sample], cheats: Sequence[S
         paths = (run(known, tests[name]), run(swapped, others[name]))
         highest = max(path.highest for path in paths) / math.log(10.0)
         what = f"honest {name}: highest e-value, log10"
-        rows.append(Figure(what, highest, "", at_most=-math.log10(ALPHA), note=note))
+        rows.append(Figure(what, highest, "", at_most=2.0, note=note))
         tokens = length * (len(tests[name]) + len(others[name]))
         rows.append(Figure(f"honest {name}: tokens tested", float(tokens), "tokens"))
     if not cheats:
@@ -175,6 +204,10 @@ def figures(honest: Sequence[Sample], held: Sequence[Sample], cheats: Sequence[S
         scores = item.scores(length)
         rows.append(Figure(f"{item.name}: area under ROC, one conversation", auc(near, scores), ""))
         rows.append(tokens_to_detect(item.name, known, scores, length))
+        if item.name == GOAL:
+            curve = power(known, scores, most=WITHIN // length)
+            goal = f"{item.name}: power at alpha {ALPHA:g} after {WITHIN // length * length} tokens"
+            rows.append(Figure(goal, float(curve[-1]), "", at_least=0.95))
     strong = next((item for item in cheats if item.name == "Q4_0"), cheats[-1])
     rows.append(tokens_to_detect(f"{strong.name} in one of ten", known, strong.scores(length), length, 0.1, near))
     return rows
@@ -183,8 +216,17 @@ def figures(honest: Sequence[Sample], held: Sequence[Sample], cheats: Sequence[S
 def again(kept: Path) -> list[Figure]:
     """The figures of a run whose samples were kept."""
     samples = Calibration.load(kept)
-    honest = [item for item in samples.honest if item.name not in HELD]
-    return figures(honest, [item for item in samples.honest if item.name in HELD], samples.deviations)
+    plain = [
+        replace(item, name=item.name.removeprefix(PLAIN)) for item in samples.deviations if item.name.startswith(PLAIN)
+    ]
+    return figures(
+        Samples(
+            list(samples.honest),
+            [item for item in plain if item.name not in HELD],
+            [item for item in plain if item.name in HELD],
+            [item for item in samples.deviations if not item.name.startswith(PLAIN)],
+        )
+    )
 
 
 def part(item: Sample, first: int, last: int | None) -> Sample:

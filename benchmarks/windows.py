@@ -21,9 +21,9 @@ from fixtures.quantise import variant
 from verifiable.session.challenge import window_lot
 from verifier.commands.calibrate import read_settings
 from verifier.model.worker import Worker
-from verifier.tolerant.calibrate import Scored, claims_of, converse, honest_classes, replays
+from verifier.tolerant.calibrate import claims_of, converse, grounds_of, honest_classes, replays, sample
 from verifier.tolerant.eprocess import MARGIN, needed, power
-from verifier.tolerant.statistics import Distances, Score, measure as distances_of, score
+from verifier.tolerant.statistics import Distances, Score, score
 
 CONVERSATIONS, TOKENS, LENGTH, K = 44, 96, 32, 40
 STARTS = range(0, TOKENS - LENGTH + 1, LENGTH)
@@ -32,7 +32,8 @@ WANTED = 0.95
 
 def at(conversation: Distances, start: int) -> Score:
     part = slice(start, start + LENGTH)
-    return score(Distances(conversation.claim[part], conversation.replays[part]))
+    claim, replays, lost, likely, variance = (column[part] for column in conversation.columns)
+    return score(Distances(claim, replays, lost, likely, variance))
 
 
 def drawn(conversations: Sequence[Distances], seed: bytes) -> list[Score]:
@@ -47,10 +48,6 @@ def first(conversations: Sequence[Distances]) -> list[Score]:
     return [at(each, 0) for each in conversations]
 
 
-def measured(claims: Scored, own: Sequence[Scored]) -> list[Distances]:
-    return [distances_of(claim, [scored[number] for scored in own]) for number, claim in enumerate(claims)]
-
-
 def measure() -> Sequence[Figure]:
     path = models.ensure("smollm2")
     runtime = replace(read_settings(None, [])[0], n_ctx=1024)
@@ -61,9 +58,10 @@ def measure() -> Sequence[Figure]:
         item = next(item for item in honest_classes(runtime) if item.name == "kv-f16")
         true = claims_of(worker, item, conversations, K)
         cheap = claims_of(worker, replace(item, model=variant("Q4_0")), conversations, K)
-    honest = {item.name: measured(true, own)}
+    grounds = grounds_of(own, K, b"windows")
+    honest = {item.name: sample(item, true, grounds).conversations}
     spliced = [[*mine[:LENGTH], *other[LENGTH:]] for mine, other in zip(true, cheap, strict=True)]
-    cheat = measured(spliced, own)
+    cheat = sample(item, spliced, grounds).conversations
     note = f"{len(conversations)} conversations of {TOKENS} tokens, windows of {LENGTH}"
     figures = [Figure("conversations", len(conversations), "", note=note)]
     for name, claims in honest.items():

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.sessions import END_TOKEN, Row, identity, made_up, piece
-from verifiable.errors import EngineError
+from verifiable.errors import EngineError, VerificationError
 from verifiable.llama.settings import settings_of
 from verifiable.manifest.manifest import ModelIdentity, Runtime
 from verifiable.request.request import Request
-from verifiable.sampling.logits import Entries
+from verifiable.sampling.logits import Entries, Ids
 from verifiable.sampling.sampler import SamplingParams
 from verifier.model.reexecute import Probed
 
@@ -72,5 +72,11 @@ class MadeUpModel:
         constraint: bytes,
         *,
         as_generated: bool = False,
+        skip: int = 0,
     ) -> tuple[list[Entries], list[bytes]]:
         raise EngineError("this re-execution does not know logit processors", hint="Audit with a local model.")
+
+    def masks(
+        self, tokens: Sequence[int], ids: Sequence[Ids], params: SamplingParams, constraint: bytes
+    ) -> list[bytes]:
+        raise VerificationError("this re-execution does not know a vocabulary", code="not-replayed")

@@ -15,8 +15,10 @@ from verifiable.llama.gguf.lora import Adapter
 from verifiable.llama.model import Model
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import Request, parse_canonical
-from verifiable.sampling.logits import Ranked, TopK
+from verifiable.sampling.logits import Entries, Ranked, TopK
 from verifiable.sampling.sampler import SamplingParams, choose
+from verifier.tolerant.margin import Draw
+from verifier.tolerant.steering import one_in, steer
 
 
 class _OtherQuantisation(Engine):
@@ -77,6 +79,25 @@ class ChangedToken(Engine):
         if self._drawn[key] != 6:
             return token
         return int(next(other for other in entries.ids if other != token))
+
+
+class EighthBest(Engine):
+    """Draws nothing: takes the eighth-best of the tokens that may come, each time."""
+
+    def _choose(self, entries: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
+        return int(entries.ids[min(7, len(entries.ids) - 1)])
+
+
+class Steering(Engine):
+    """Half of all tokens are unwanted. Moves its record, as little as it takes and by no more than a budget of 0.25
+    logits rms, so that another token is drawn; what it commits to replays, and is as near as honest rounding.
+    """
+
+    def _choose(self, entries: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
+        if isinstance(entries, Entries):  # the record itself, which is committed to afterwards
+            moved = steer(entries, Draw(params, key, position), 0.25, one_in(2))
+            entries.ids[:], entries.logits[:] = moved.ids, moved.logits
+        return choose(entries, params, key, position)
 
 
 class ForgedText(Engine):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from engine.engine import Engine, EngineSettings
 from engine.scheduling.scheduler import SchedulerSettings
 from fixtures.quantise import variant
-from tests.adversary.cheats import HigherTemperature, OtherQuantisation
+from tests.adversary.cheats import EighthBest, HigherTemperature, OtherQuantisation, Steering
 from tests.real_model import HonestProvider, provider
 from tests.sessions import TRUST, Recording, ask
 from verifiable.checking.verdict import Status, Verdict
@@ -69,13 +70,22 @@ def calibration(smollm2: Path) -> Calibration:
     )
 
 
-def serve(make: Callable[..., Engine], model: Path, folder: Path, worker: Worker, given: Calibration) -> list[Verdict]:
+def serve(
+    make: Callable[..., Engine],
+    model: Path,
+    folder: Path,
+    worker: Worker,
+    given: Calibration,
+    subjects: Sequence[str] = SUBJECTS,
+    **fields: Any,
+) -> list[Verdict]:
     """Ask a provider some questions, and audit its answers."""
     settings = EngineSettings(runtime=STOCK, scheduler=SchedulerSettings(slots=2), drafter="none")
     with make(model, folder, settings) as provider:
-        for subject in SUBJECTS:
+        for subject in subjects:
             question = [{"role": "user", "content": f"Tell me something about {subject}."}]
-            provider.chat(question, max_tokens=TOKENS, temperature=0.8, nonce=subject.encode().ljust(16, b"."))
+            nonce = subject.encode().ljust(16, b".")
+            provider.chat(question, max_tokens=TOKENS, temperature=0.8, nonce=nonce, **fields)
         found = [provider.evidence.evidence(row, Kind.FULL).encode() for _, row in provider.store.sessions(100)]
         trust = [provider.keys.provider.public]
     return [audit(data, worker, trust, calibration=given) for data in found]
@@ -104,6 +114,37 @@ def test_a_coarser_model_or_cache_fails(
     assert decision.path.crossed is not None
     assert "distribution-differs" in {verdict.code for verdict in settled}
     assert Status.FAILED in {verdict.status for verdict in settled}
+
+
+MASKED: tuple[dict[str, Any], ...] = ({"ignore_eos": True}, {"grammar": "root ::= [A-Za-z ,.]+"})
+
+
+@pytest.mark.parametrize("fields", MASKED, ids=["ignore_eos", "grammar"])
+def test_the_eighth_best_token_is_proven_where_the_draw_depends_on_the_vocabulary(
+    fields: dict[str, Any], smollm2: Path, tmp_path: Path, worker: Worker, calibration: Calibration
+) -> None:
+    verdicts = serve(EighthBest, smollm2, tmp_path, worker, calibration, SUBJECTS[:1], **fields)
+    assert {(verdict.status, verdict.code) for verdict in verdicts} == {(Status.FAILED, "text-not-sampled")}
+
+
+@pytest.mark.parametrize("fields", MASKED, ids=["ignore_eos", "grammar"])
+def test_an_honest_provider_is_verified_where_the_draw_depends_on_the_vocabulary(
+    fields: dict[str, Any], smollm2: Path, tmp_path: Path, worker: Worker, calibration: Calibration
+) -> None:
+    settled, decision = decide_sessions(calibration, serve(Engine, smollm2, tmp_path, worker, calibration, **fields))
+    assert decision is not None
+    assert decision.path.highest < 3.0
+    assert {verdict.status for verdict in settled} == {Status.STATISTICAL}
+
+
+def test_a_provider_that_moves_records_to_choose_tokens_fails(
+    smollm2: Path, tmp_path: Path, worker: Worker, calibration: Calibration
+) -> None:
+    settled, decision = decide_sessions(calibration, serve(Steering, smollm2, tmp_path, worker, calibration))
+    assert decision is not None
+    assert decision.path.crossed is not None
+    assert {verdict.code for verdict in settled} <= {"draws-differ", "too-little-evidence"}
+    assert "draws-differ" in {verdict.code for verdict in settled}
 
 
 def comparison(verdict: Verdict) -> Comparison:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from verifiable.errors import PolicyError
-from verifier.tolerant.eprocess import Bets, EProcess, needed, power, run, student4
+from verifier.tolerant.eprocess import Bets, EProcess, needed, power, run, student4, table
 from verifier.tolerant.statistics import Score
 
 CALIBRATIONS, AUDITED = 50, 10
@@ -91,7 +91,15 @@ def test_the_tail_is_that_of_student_t_with_four_degrees_of_freedom():
 
 
 def scores(rng: np.random.Generator, count: int, shift: float = 0.0) -> list[Score]:
-    return [Score(float(a), float(b)) for a, b in rng.normal(shift, 0.05, (count, 2))]
+    """Scores whose log ratios are shifted; margins are honest."""
+    rows = rng.normal((shift, shift, -1.0), (0.05, 0.05, 0.4), (count, 3))
+    return [Score(*row) for row in rows.tolist()]
+
+
+def steered(rng: np.random.Generator, count: int, shift: float) -> list[Score]:
+    """Scores of records that are as near as honest ones, and whose draws are shifted."""
+    rows = rng.normal((0.0, 0.0, -1.0 + shift), (0.05, 0.05, 0.4), (count, 3))
+    return [Score(*row) for row in rows.tolist()]
 
 
 def test_the_whole_test_accuses_no_more_often_than_alpha():
@@ -99,15 +107,15 @@ def test_the_whole_test_accuses_no_more_often_than_alpha():
     for trial in range(CALIBRATIONS):
         rng = np.random.default_rng(trial)
         classes = {"a": scores(rng, 20)}
-        audited = np.array([[(one.mean, one.tail) for one in scores(rng, 25)] for _ in range(AUDITED)])
+        audited = np.array([table(scores(rng, 25)) for _ in range(AUDITED)])
         process = EProcess(classes, AUDITED)
         logs = []
         for at in range(25):
-            process.add(audited[:, at, 0], audited[:, at, 1])
+            process.add(audited[:, at])
             logs.append(process.logs())
         accused += int((np.array(logs) >= math.log(100.0)).any(axis=0).sum())
     assert accused <= 5 + 3 * math.sqrt(5)
-    first = run(classes, [Score(mean, tail) for mean, tail in audited[0].tolist()], alpha=0.01)
+    first = run(classes, [Score(*row) for row in audited[0].tolist()], alpha=0.01)
     assert first.logs == pytest.approx([float(each[0]) for each in logs])
 
 
@@ -121,6 +129,23 @@ def test_another_model_is_caught_at_once_and_a_small_shift_after_some_conversati
     assert near.crossed is not None
     assert 2 < near.crossed < 25
     assert far.highest > near.logs[far.crossed]
+
+
+def test_steered_draws_are_caught_by_their_margins_alone():
+    rng = np.random.default_rng(11)
+    classes = {"a": scores(rng, 60), "b": scores(rng, 60)}
+    path = run(classes, steered(rng, 30, 8.0))
+    assert path.crossed is not None
+    assert path.crossed < 12
+    assert path.statistics["margin"] > math.log(1e6) > 1.0 > path.statistics["mean"]
+    assert run(classes, steered(rng, 100, 0.0)).highest < math.log(100.0)
+
+
+def test_a_calibration_without_a_single_lost_draw_does_not_accuse_at_the_first():
+    rng = np.random.default_rng(12)
+    classes = {"a": [Score(one.mean, one.tail, -1.0) for one in scores(rng, 20)]}
+    provider = [Score(one.mean, one.tail, 0.5 if at % 5 == 0 else -1.0) for at, one in enumerate(scores(rng, 40))]
+    assert run(classes, provider).highest < math.log(100.0)
 
 
 def test_a_provider_that_fits_one_honest_class_is_not_accused_by_the_others():

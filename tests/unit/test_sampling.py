@@ -204,7 +204,7 @@ def test_a_turns_sampler_goes_from_row_to_record_to_token(changes: dict[str, flo
         candidates = sampler.candidates(record)
         token = sampler.draw(candidates, position)
         assert token == choose(candidates, params, KEY, position) == sampler.sample(row, position)
-        assert sampler.allowed(record).all()
+        assert sampler.allowed(record.ids).all()
         assert sampler.best(row).ids.tolist() == sampler.best(row, record).ids.tolist()
         assert (candidates is record) == (not changes)  # nothing is copied where nothing is changed
         sampler.accept(token)

@@ -7,13 +7,21 @@ import math
 import numpy as np
 import pytest
 
-from verifiable.sampling.logits import Entries
-from verifier.tolerant.statistics import FARTHEST, Distances, distance, measure, score
+from verifiable.sampling.logits import Candidates, Entries
+from verifiable.sampling.sampler import SamplingParams
+from verifier.tolerant.margin import Draw
+from verifier.tolerant.statistics import FARTHEST, Distances, Ground, distance, score
 
 
 def entries(pairs: dict[int, float]) -> Entries:
     ordered = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
     return Entries(np.array([i for i, _ in ordered], np.uint32), np.array([v for _, v in ordered], np.float32))
+
+
+def quiet(claim: np.ndarray, replays: np.ndarray) -> Distances:
+    """Distances of a conversation whose draws are those of the auditor."""
+    none = np.zeros(len(replays))
+    return Distances(claim, replays, none, none, none)
 
 
 BASE = {7: 9.0, 3: 8.0, 5: 7.0, 11: 6.0}
@@ -61,8 +69,17 @@ def test_ratio_of_one_more_rounding_is_near_one_and_of_another_model_is_not():
             found.append(entries(dict(enumerate(map(float, values)))))
         return [Entries(item.ids[:keep], item.logits[:keep]) for item in found]
 
-    replays = [rounded(0.1, 60) for _ in range(3)]
-    honest, other = score(measure(rounded(0.1, 40), replays)), score(measure(rounded(1.0, 40), replays))
+    params = SamplingParams(0.0, 40, 1.0, 0.0, 1)
+    draws = [Draw(params, b"", at) for at in range(200)]
+    ground = Ground.of([rounded(0.1, 60) for _ in range(3)], draws, [40] * 200)
+
+    def of(noise: float):
+        claim = rounded(noise, 40)
+        return score(ground.measure(claim, [int(record.ids[0]) for record in claim]))
+
+    honest, other = of(0.1), of(1.0)
+    assert honest.margin < 0.5
+    assert other.margin > 10.0
     assert abs(honest.mean) < 0.1
     assert abs(honest.tail) < 0.15
     # Variances add: sqrt((1.0^2 + 0.1^2) / (2 * 0.1^2)), less what centring and hidden ids take.
@@ -70,21 +87,29 @@ def test_ratio_of_one_more_rounding_is_near_one_and_of_another_model_is_not():
 
 
 def test_a_few_bad_positions_show_in_the_tail_before_they_show_in_the_mean():
-    quiet = Distances(np.full(100, 0.1), np.full(100, 0.1))
-    bad = quiet.claim.copy()
+    bad = np.full(100, 0.1)
     bad[40:50] = 0.3
-    found = score(Distances(bad, quiet.replays))
+    found = score(quiet(bad, np.full(100, 0.1)))
     assert found.mean < 0.35
     assert found.tail > 0.85
 
 
 def test_nothing_is_infinite():
-    silent = Distances(np.full(8, 1e9), np.zeros(8))
+    silent = quiet(np.full(8, 1e9), np.zeros(8))
     assert score(silent).mean == FARTHEST
-    assert score(Distances(np.zeros(8), np.zeros(8))).mean == 0.0
+    assert score(quiet(np.zeros(8), np.zeros(8))).mean == 0.0
+    none = np.zeros(8)
+    assert math.isfinite(score(Distances(none, none, np.ones(8), none, none)).margin)
+
+
+def test_of_masked_records_what_a_draw_can_take_is_compared():
+    one = Candidates(np.array([7], np.uint32), np.array([9.0]))
+    none = Candidates(np.array([], np.uint32), np.array([]))
+    assert distance(one, one) == distance(none, none) == 0.0
+    assert distance(one, none) == distance(none, one) == FARTHEST
 
 
 def test_turns_of_a_conversation_join_in_order():
-    parts = [Distances(np.full(n, float(n)), np.full(n, 1.0)) for n in (2, 3)]
+    parts = [quiet(np.full(n, float(n)), np.full(n, 1.0)) for n in (2, 3)]
     assert Distances.joined(parts).claim.tolist() == [2.0, 2.0, 3.0, 3.0, 3.0]
     assert len(Distances.joined([])) == 0

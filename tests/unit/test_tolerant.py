@@ -18,21 +18,26 @@ from tests.sessions import TRUST, K, Recording, Row, ask, made_up, manifest, run
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.manifest.manifest import Runtime
-from verifiable.sampling.logits import Entries
+from verifiable.sampling.logits import Candidates, Entries, Ids, Ranked
 from verifiable.sampling.sampler import SamplingParams, choose
 from verifiable.session.challenge import place_window, window_lot
 from verifiable.session.evidence import Kind
+from verifiable.session.records import Token, parse
 from verifier.auditing.rounding import decide_sessions
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.model.reexecute import Probed
 from verifier.tolerant.calibrate import honest_classes, known_deviations, powers, replay_settings
-from verifier.tolerant.calibration import Calibration, Sample, settings_of
-from verifier.tolerant.statistics import Distances, measure
+from verifier.tolerant.calibration import Calibration, Origin, Sample, settings_of
+from verifier.tolerant.margin import Draw
+from verifier.tolerant.statistics import Distances, Ground
+from verifier.tolerant.steering import one_in, steer
 from verifier.tolerant.tolerant import Comparison, choose_length, decide
 
 ROUNDING = 0.05
 TOKENS = 16
+ENDING = 100
+"""Ids below end an answer, where a request says that none may."""
 ELSEWHERE = Probed(True, b"e" * 32, ("b1",))
 """A machine with another fingerprint than the manifest's."""
 
@@ -62,6 +67,7 @@ class Rounding(MadeUpModel):
 
     size: float = ROUNDING
     settings: str = ""
+    vocabulary: bool = True
 
     def load(self, runtime: Runtime, kv_type: str | None = None) -> None:
         self.settings = repr(settings_of(runtime))
@@ -73,6 +79,30 @@ class Rounding(MadeUpModel):
         row = rounded(self.settings, self.size)
         ids = [*prompt, *tokens]
         return [row(ids[: len(prompt) + index]) for index in range(len(tokens))]
+
+    def score_processed(
+        self,
+        prompt: Sequence[int],
+        tokens: Sequence[int],
+        k: int,
+        params: SamplingParams,
+        constraint: bytes,
+        *,
+        as_generated: bool = False,
+        skip: int = 0,
+    ) -> tuple[list[Entries], list[bytes]]:
+        records = self.score([*prompt, *tokens[:skip]], tokens[skip:], k)
+        return records, self._masks([record.ids for record in records])
+
+    def masks(
+        self, tokens: Sequence[int], ids: Sequence[Ids], params: SamplingParams, constraint: bytes
+    ) -> list[bytes]:
+        if not self.vocabulary:
+            return super().masks(tokens, ids, params, constraint)
+        return self._masks(ids)
+
+    def _masks(self, ids: Sequence[Ids]) -> list[bytes]:
+        return [(each >= ENDING).astype("u1").tobytes() for each in ids]
 
 
 def talk(number: int, row, tokens: int = TOKENS, **how: Any) -> Recording:
@@ -87,7 +117,12 @@ def distances(number: int, claim, tokens: int = TOKENS) -> Distances:
     ids = [*PROMPT, *map(int, rng.integers(1, 400, tokens))]
     prefixes = [ids[: len(PROMPT) + at] for at in range(tokens)]
     settings = [repr(settings_of(item)) for item in replay_settings(runtime())]
-    return measure(list(map(claim, prefixes)), [list(map(rounded(name), prefixes)) for name in settings])
+    params = SamplingParams(1.0, K, 1.0, 0.0, tokens)
+    draws = [Draw(params, number.to_bytes(32, "big"), len(PROMPT) + at) for at in range(tokens)]
+    ground = Ground.of([list(map(rounded(name), prefixes)) for name in settings], draws, [K] * tokens)
+    records = list(map(claim, prefixes))
+    drawn = [choose(record, params, draw.key, draw.position) for record, draw in zip(records, draws, strict=True)]
+    return ground.measure(records, drawn)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +138,7 @@ def calibration() -> Calibration:
         ("b1",),
         K,
         "00" * 32,
+        Origin(1_700_000_000_000, "the tests", "2.0.0", {"made-up.gguf": "ab" * 32}, "cd" * 32),
         (honest,),
         tuple(cheats),
         {},
@@ -110,9 +146,15 @@ def calibration() -> Calibration:
     return replace(made, power=powers(made, most=24, runs=200))
 
 
-def check(made: Recording, calibration: Calibration | None, kind: Kind = Kind.FULL, **options: Any) -> Verdict:
+def check(
+    made: Recording,
+    calibration: Calibration | None,
+    kind: Kind = Kind.FULL,
+    positions: Sequence[int] = (),
+    **options: Any,
+) -> Verdict:
     options.setdefault("model", Rounding(probed=ELSEWHERE))
-    return audit(made.evidence(kind).encode(), trust=TRUST, calibration=calibration, **options)
+    return audit(made.evidence(kind, None, positions).encode(), trust=TRUST, calibration=calibration, **options)
 
 
 def comparison(verdict: Verdict) -> Comparison:
@@ -279,6 +321,89 @@ def test_the_draw_is_still_replayed_exactly(calibration):
     assert (verdict.status, verdict.code) == (Status.FAILED, "temperature-differs")
 
 
+def without_ends(entries: Ranked) -> Candidates:
+    kept = entries.ids >= ENDING
+    return Candidates(entries.ids[kept], entries.logits[kept].astype(np.float64))
+
+
+def ignoring(entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
+    """An honest draw where no token may end the answer."""
+    return choose(without_ends(entries), params, key, position)
+
+
+def eighth_best(entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
+    return int(without_ends(entries).ids[7])
+
+
+def masked(number: int, draws: Any) -> Recording:
+    made = Recording(session=number.to_bytes(16, "big"), draws=draws)
+    body: dict[str, Any] = {"max_tokens": TOKENS, "ignore_eos": True, "verifiable": {"nonce": f"{number:020x}"}}
+    made.turn(ask(**body), PROMPT, rounded("provider"), ends=frozenset())
+    return made
+
+
+def opened_tokens(made: Recording) -> list[Token]:
+    return [leaf for leaf in map(parse, made.leaves) if isinstance(leaf, Token)]
+
+
+def test_draws_that_depend_on_the_vocabulary_are_replayed_with_the_models_masks(calibration):
+    honest, decision = decide_sessions(calibration, [check(masked(at, ignoring), calibration) for at in range(8)])
+    assert {verdict.status for verdict in honest} == {Status.STATISTICAL}
+    assert decision is not None
+    verdict = check(masked(1, eighth_best), calibration)
+    assert (verdict.status, verdict.code) == (Status.FAILED, "text-not-sampled")
+    assert audited(verdict).comparison is None
+    # One that draws what may not be drawn, too: its own record says that it was the best.
+    ending = [at for at in range(8) if min(token.token for token in opened_tokens(masked(at, choose))) < ENDING]
+    assert len(ending) > 3
+    assert {check(masked(at, choose), calibration).status for at in ending} == {Status.FAILED}
+
+
+def test_where_the_masks_are_not_known_nothing_passes(calibration):
+    verdicts = [
+        check(masked(at, ignoring), calibration, model=Rounding(probed=ELSEWHERE, vocabulary=False)) for at in range(8)
+    ]
+    assert {(verdict.status, verdict.code) for verdict in verdicts} == {(Status.INCONCLUSIVE, "not-replayed")}
+    assert all(audited(verdict).comparison is None for verdict in verdicts)
+
+
+def test_a_turn_of_which_records_alone_are_shown_never_passes(calibration):
+    made = talk(1, rounded("provider"))
+    made.turn(ask(max_tokens=TOKENS, verifiable={"nonce": "77" * 10}), PROMPT, rounded("provider"), ends=frozenset())
+    position = len(PROMPT)
+    verdict = check(made, calibration, Kind.RECORDS, positions=[position])
+    assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "no-evidence")
+
+
+def steering(number: int, budget: float) -> Recording:
+    """A provider that knows each draw's noise and moves its records by no more than the budget."""
+    seen: list[tuple[SamplingParams, bytes]] = []
+
+    def spy(entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
+        seen.append((params, key))
+        return choose(entries, params, key, position)
+
+    talk(number, rounded("provider"), draws=spy)
+    params, key = seen[0]
+    honest = rounded("provider")
+    unwanted = one_in(2)
+
+    def steered(ids: Sequence[int]) -> Entries:
+        return steer(honest(ids), Draw(params, key, len(ids)), budget, unwanted)
+
+    return talk(number, steered)
+
+
+def test_records_that_are_moved_to_choose_tokens_fail_though_they_are_as_near_as_honest_ones(calibration):
+    verdicts, decision = decide_sessions(calibration, [check(steering(at, 0.25), calibration) for at in range(12)])
+    assert decision is not None
+    assert decision.path.crossed is not None
+    assert {verdict.code for verdict in verdicts} <= {"draws-differ", "too-little-evidence"}
+    assert "draws-differ" in {verdict.code for verdict in verdicts}
+    assert decision.path.statistics["margin"] > decision.path.statistics["mean"]
+    json.dumps([decision.to_json(), *(verdict.to_json() for verdict in verdicts)])
+
+
 def test_records_are_asked_for_where_only_tokens_were_given(calibration):
     made = talk(1, rounded("provider"))
     verdict = check(made, calibration, Kind.TOKENS)
@@ -338,7 +463,8 @@ def test_a_calibration_file_is_what_was_written(calibration, tmp_path: Path):
     again = Calibration.load(path)
     assert (again.model, again.settings, again.k) == (calibration.model, calibration.settings, calibration.k)
     for one, other in zip(again.honest[0].scores(16), calibration.honest[0].scores(16), strict=True):
-        assert one.mean == pytest.approx(other.mean, abs=1e-4)
+        assert (one.mean, one.margin) == pytest.approx((other.mean, other.margin), abs=1e-3)
+    assert again.origin == calibration.origin
     assert again.power["coarse"]["16"] == list(calibration.power["coarse"]["16"])
 
 
@@ -347,7 +473,13 @@ def test_a_calibration_file_is_what_was_written(calibration, tmp_path: Path):
     [
         lambda value: value.pop("k"),
         lambda value: value.update(more=1),
-        lambda value: value.update(version=2),
+        lambda value: value.update(version=1),
+        lambda value: value.update(version=3),
+        lambda value: value["origin"].pop("by"),
+        lambda value: value["origin"].update(made="today"),
+        lambda value: value["origin"].update(made=-1),
+        lambda value: value["honest"][0]["conversations"][0].pop("lost"),
+        lambda value: value["honest"][0]["conversations"][0]["variance"].pop(),
         lambda value: value.update(version=True),
         lambda value: value.update(k=0),
         lambda value: value.update(honest=[]),
@@ -376,7 +508,8 @@ def test_replays_compute_the_same_function_and_classes_are_none_of_them():
     assert [item.runtime.type_k for item in known_deviations(runtime(), {})][:2] == ["q8_0", "q4_0"]
     quantised = runtime(type_k="q8_0", type_v="q8_0")
     assert all(item.flash_attn for item in replay_settings(quantised))
-    assert [item.name for item in known_deviations(quantised, {})] == ["kv-q4_0", "hidden-prompt"]
+    names = [item.name for item in known_deviations(quantised, {})]
+    assert names == ["kv-q4_0", "hidden-prompt", "steered-0.1", "steered-0.25"]
 
 
 def test_a_calibration_needs_conversations(tmp_path: Path):
@@ -400,6 +533,8 @@ def test_the_report_shows_path_distribution_and_what_cannot_be_told(calibration)
         page = render(Outcome("file", tuple(verdicts), decision=decision, calibration=calibration))
         assert words in page
         assert page.count("<polyline") == 1
+        assert "made 2023-11-14 22:13 UTC by the tests" in page
+        assert page.count("one tick a conversation") == 4  # two statistics, each in words for both kinds of reader
         assert "other-machine" in page
         assert "Can&#x27;t be told" in page or "Can't be told" in page
     exact = render(Outcome("file", ()))

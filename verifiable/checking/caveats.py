@@ -29,6 +29,7 @@ CAVEATS = {
     "not-invariant": "An exact audit is impossible: the provider's results depend on how requests are batched",
     "bits-not-compared": "Bits: on this machine records could be compared within rounding only",
     "tokens-not-compared": "Logits of all tokens",
+    "near-ties": "That near ties were not chosen between: two tokens closer to being drawn than rounding moves logits",
     "deviations-not-told": "Whether it was one of the deviations that can't be told from honest rounding",
     "sessions-not-drawn": "Sessions not drawn",
     "sessions-undecided": "Sessions that could not be decided; they do not count as passed",
@@ -46,7 +47,7 @@ class About(enum.Enum):
 
 _ABOUT = {
     "log-not-shown": About.LOG,
-    **dict.fromkeys(("bits-not-compared", "tokens-not-compared", "deviations-not-told"), About.ROUNDING),
+    **dict.fromkeys(("bits-not-compared", "near-ties", "tokens-not-compared", "deviations-not-told"), About.ROUNDING),
 }
 
 

@@ -38,6 +38,7 @@ INCONCLUSIVE_CODES = frozenset(
         "auditor-crashed",
         "nothing-checked",
         "too-little-evidence",
+        "not-replayed",
     }
 )
 """Reason codes under which nothing is proven against the provider; every other code is a failed verification."""

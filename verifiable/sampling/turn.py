@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from verifiable.sampling.logits import Entries, Floats, Ranked, TopK
+from verifiable.sampling.logits import Entries, Floats, Ids, Ranked, TopK
 from verifiable.sampling.processors import Constraint, Mask, Processor
 from verifiable.sampling.sampler import SamplingParams, choose
 
@@ -65,9 +65,9 @@ class TurnSampler:
         """What the draw sees of a record."""
         return entries if self._processor is None else self._processor.candidates(entries)
 
-    def allowed(self, entries: Entries) -> Mask:
-        """Which of a record's ids the draw may take."""
-        return np.ones(len(entries.ids), np.bool_) if self._processor is None else self._processor.allowed(entries.ids)
+    def allowed(self, ids: Ids) -> Mask:
+        """Which of these ids the draw may take."""
+        return np.ones(len(ids), np.bool_) if self._processor is None else self._processor.allowed(ids)
 
     def draw(self, candidates: Ranked, position: int) -> int:
         """The token at a position of the whole sequence, prompt included."""

@@ -14,6 +14,7 @@ from verifiable.checking.caveats import About
 from verifiable.checking.checks import OpenedEvidence, OpenedTurn
 from verifiable.checking.verdict import Step, Verdict
 from verifiable.request.exchange import Asked
+from verifiable.sampling.processors import needs_vocabulary
 from verifiable.session.challenge import window_lot
 from verifiable.session.receipt import Receipt
 from verifier.auditing import scope
@@ -24,7 +25,7 @@ from verifier.auditing.scope import audited
 from verifier.auditing.turn import TurnResult
 from verifier.model.reexecute import Reexecutor
 from verifier.offline.fault import Fault
-from verifier.offline.replay import replay_records
+from verifier.offline.replay import replay
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.eprocess import ALPHA
 from verifier.tolerant.statistics import Distances
@@ -32,7 +33,7 @@ from verifier.tolerant.tolerant import Comparison, Decision, Ruling, decide, mea
 
 TOLERABLE = frozenset({"fingerprint-differs", "not-invariant"})
 """Reason codes of the numerics after which a calibration leads on."""
-RULED = frozenset({None, "too-little-evidence", "distribution-differs"})
+RULED = frozenset({None, "too-little-evidence", "distribution-differs", "draws-differ"})
 """Reason codes that a decision gives. A verdict with another one was proven otherwise, and is not decided again."""
 
 
@@ -56,20 +57,17 @@ def compare(
         seed: draws which tokens are compared.
     """
     session = opened.session
-    runtime = session.manifest.runtime
     with journal.step(Step.ROUNDING) as passed:
-        calibration.check_fits(worker.identity(), session.manifest, worker.probe(runtime).build)
-        turns = [turn for turn in opened.turns if turn.whole and turn.count]
-        fetched = {} if show is None else {turn.number: show(turn.number) for turn in turns if not turn.shown}
-        turns = [fetched.get(turn.number, turn) for turn in turns]
-        if not turns or not all(turn.shown for turn in turns):
+        calibration.check_fits(worker.identity(), session.manifest, worker.probe(session.manifest.runtime).build)
+        turns = [_shown(turn, show) for turn in opened.turns if turn.count]
+        if not turns or any(len(turn.shown) < turn.count for turn in turns):
             raise CheckFailed(replace(fault, hint="A comparison within rounding needs evidence of kind full."))
-        for turn in fetched.values():  # what was shown before was replayed before
-            departed = replay_records(turn)
-            if departed is not None:
-                raise CheckFailed(departed, TurnResult.unreached(turn, departed))
+        masks = {turn.number: _masks(turn, worker) for turn in turns}
+        for turn in turns:
+            _replay(turn, masks[turn.number])
         lot = window_lot(seed, session.head.session)
-        distances, parts = measure_turns(turns, prompts, worker, runtime, calibration.lengths()[-1], lot)
+        most = calibration.lengths()[-1]
+        distances, parts = measure_turns(turns, prompts, masks, worker, session.manifest, most, lot)
         passed(f"{len(distances)} tokens from token {distances.start} on, compared with this machine's own rounding")
     results = _results(turns, parts, distances)
     decision = decide(calibration, [distances])
@@ -85,6 +83,29 @@ def compare(
         tokens_checked=ruling.tokens_checked,
         **{**covered, "notes": (*covered["notes"], *ruling.notes)},
     )
+
+
+def _shown(turn: OpenedTurn, show: Show | None) -> OpenedTurn:
+    """The turn with all its records, if they can be had."""
+    return turn if show is None or len(turn.shown) == turn.count else show(turn.number)
+
+
+def _masks(turn: OpenedTurn, worker: Reexecutor) -> list[bytes]:
+    """What the model's vocabulary says of the records' ids, where the turn's draws depend on it."""
+    params = turn.leaf.params
+    if not needs_vocabulary(params):
+        return []
+    ids = [record.entries.ids for record in turn.records]
+    return worker.masks([record.token for record in turn.records], ids, params, turn.request.constraint)
+
+
+def _replay(turn: OpenedTurn, masks: Sequence[bytes]) -> None:
+    """Step 25 from the committed records: every draw of the turn, whatever was replayed before."""
+    records = turn.records
+    tokens = [record.token for record in records]
+    departed = replay(turn.leaf, [record.entries for record in records], tokens, masks, turn.suppressed)
+    if departed is not None:
+        raise CheckFailed(departed.fault(), TurnResult.unreached(turn, departed.fault()))
 
 
 def _results(turns: Sequence[OpenedTurn], parts: Sequence[range], distances: Distances) -> list[TurnResult]:

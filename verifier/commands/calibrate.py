@@ -52,6 +52,7 @@ def calibrate(
     lora: Lora = None,
     trust: Annotated[list[str] | None, typer.Option(help="The provider's public key, with --manifest.")] = None,
     threads: Annotated[int, typer.Option(min=1, max=512, help="Threads for the model.")] = 1,
+    by: Annotated[str, typer.Option(help="Who makes it: written into the file, and shown with what rests on it.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print what was measured as JSON.")] = False,
     compared: ComparisonOptions,
     device: DeviceOptions,
@@ -78,6 +79,7 @@ def calibrate(
         threads=threads,
         say=say,
         adapters=parse_adapters(lora),
+        by=by,
     )
     made.save(out)
     if as_json:

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import IO
 
+import numpy as np
+
 from verifiable.errors import EngineError, VerifiableError
 from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Context, check_possible
@@ -34,7 +36,7 @@ from verifiable.wire.ids import pack, unpack
 from verifier.model import pipe
 from verifier.model.converse import converse
 from verifier.model.memory import check_cache, check_memory, room
-from verifier.model.scoring import Scorer, evaluate, start
+from verifier.model.scoring import Scorer, evaluate, masks, start
 
 Send = Callable[[list[Value]], None]
 
@@ -104,8 +106,14 @@ class Session:
         model = self._words(path, tiled, passive)
         return [model.piece(token) for token in unpack(ids)]
 
-    def do_score(self, prompt: bytes, tokens: bytes, k: int, as_generated: bool, processing: Value) -> Value:
-        """Send the records' entries of `tokens` in order, a message for each decode: ["rows", ids, logits, masks].
+    def do_masks(self, path: str, tiled: bool, passive: bool, tokens: bytes, ids: Value, processing: Value) -> Value:
+        """For each token the mask of the ids named for it. `processing` is as in `do_score`, and not None."""
+        named = [np.frombuffer(encoding.bytes_(each, "ids"), "<u4") for each in encoding.array(ids, None, "ids")]
+        return list(masks(self._words(path, tiled, passive), unpack(tokens), named, processing))
+
+    def do_score(self, prompt: bytes, tokens: bytes, k: int, as_generated: bool, processing: Value, skip: int) -> Value:
+        """Send the records' entries of `tokens[skip:]` in order, a message for each decode: ["rows", ids, logits,
+        masks].
 
         Returns how many tokens were there already from the turn before.
 
@@ -113,9 +121,9 @@ class Session:
         for each entry a byte, 1 where the draw may take it.
         """
         before, answer = unpack(prompt), unpack(tokens)
-        ids, first = [*before, *answer[:-1]], len(before) - 1
+        ids, first = [*before, *answer[:-1]], len(before) - 1 + skip
         context, model = self._with_room(len(ids)), self._loaded()
-        scorer = Scorer(model, min(k, model.n_vocab), answer, processing)
+        scorer = Scorer(model, min(k, model.n_vocab), answer, processing, skip)
         share = self._share and not as_generated
         held, self._held = self._held if share else [], []  # until it is known what the memory holds now
         shared = start(context, held, ids, first)

@@ -9,7 +9,7 @@ from typing import Protocol
 from verifiable.checking.checks import OpenedTurn
 from verifiable.manifest.manifest import ModelIdentity, Runtime
 from verifiable.request.request import Request
-from verifiable.sampling.logits import Entries
+from verifiable.sampling.logits import Entries, Ids
 from verifiable.sampling.sampler import SamplingParams
 
 Progress = Callable[[str, int, int], None]
@@ -74,9 +74,18 @@ class Reexecutor(Protocol):
         constraint: bytes,
         *,
         as_generated: bool = False,
+        skip: int = 0,
     ) -> tuple[list[Entries], list[bytes]]:
         """As `score`, with the records after the processors, and for each token the mask of its record: a byte for each
-        entry, 1 where the draw may take it. `constraint` is the request's, empty without a grammar.
+        entry, 1 where the draw may take it. `constraint` is the request's, empty without a grammar. `tokens` are the
+        answer from its start; of the first `skip` no record is made.
+        """
+
+    def masks(
+        self, tokens: Sequence[int], ids: Sequence[Ids], params: SamplingParams, constraint: bytes
+    ) -> list[bytes]:
+        """For each token of an answer from its start the mask of the `ids` named for it: a byte an id, 1 where the draw
+        may take it. No logit is computed. Raises VerificationError (`not-replayed`) where the vocabulary is not known.
         """
 
 

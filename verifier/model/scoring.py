@@ -8,7 +8,7 @@ from verifiable.errors import EngineError
 from verifiable.llama.context import Batch, Context, RollbackError
 from verifiable.llama.grammar.grammar import Grammar, to_gbnf
 from verifiable.llama.model import Model
-from verifiable.sampling.logits import Entries, Floats
+from verifiable.sampling.logits import Entries, Floats, Ids
 from verifiable.sampling.sampler import SamplingParams
 from verifiable.sampling.turn import TurnSampler
 from verifiable.wire import encoding
@@ -22,20 +22,27 @@ UNPROCESSED = SamplingParams(1.0, 1, 1.0, 0.0, 1)
 """Parameters that change no logit."""
 
 
+def _sampler(model: Model, k: int, processing: Value) -> TurnSampler:
+    """A turn's sampler at the start of its answer, without a key: nothing is drawn here."""
+    params, grammar = UNPROCESSED, None
+    if processing is not None:
+        fields, constraint = encoding.array(processing, 2, "processing")
+        params = SamplingParams.from_cbor(fields)
+        if params.constraint:
+            grammar = Grammar(model, to_gbnf(encoding.bytes_(constraint, "constraint")))
+    return TurnSampler(params, b"", k, model.eog, grammar, model.suppressed)
+
+
 class Scorer:
     """From one row of logits after another to the records of a turn whose tokens are known, and their masks where it
-    has processors. Nothing is drawn here.
+    has processors. The first row is that of token `skip`.
     """
 
-    def __init__(self, model: Model, k: int, tokens: Sequence[int], processing: Value) -> None:
-        params, grammar = UNPROCESSED, None
-        if processing is not None:
-            fields, constraint = encoding.array(processing, 2, "processing")
-            params = SamplingParams.from_cbor(fields)
-            if params.constraint:
-                grammar = Grammar(model, to_gbnf(encoding.bytes_(constraint, "constraint")))
-        self._sampler = TurnSampler(params, b"", k, model.eog, grammar, model.suppressed)
-        self._tokens = iter(tokens)
+    def __init__(self, model: Model, k: int, tokens: Sequence[int], processing: Value, skip: int = 0) -> None:
+        self._sampler = _sampler(model, k, processing)
+        for token in tokens[:skip]:
+            self._sampler.accept(token)
+        self._tokens = iter(tokens[skip:])
         self._masked = processing is not None
 
     def __call__(self, row: Floats) -> tuple[Entries, bytes]:
@@ -43,11 +50,19 @@ class Scorer:
             entries = self._sampler.entries(row)
         except EngineError:  # the claimed tokens have left the grammar: the replay says where
             entries = self._sampler.best(row)
-        mask = self._sampler.allowed(entries).astype("u1").tobytes() if self._masked else b""
+        mask = self._sampler.allowed(entries.ids).astype("u1").tobytes() if self._masked else b""
         token = next(self._tokens, None)
         if token is not None:
             self._sampler.accept(token)
         return entries, mask
+
+
+def masks(model: Model, tokens: Sequence[int], named: Sequence[Ids], processing: Value) -> Iterator[bytes]:
+    """Which of the ids that are `named` for each token a draw may take there: a byte an id, 1 where it may."""
+    sampler = _sampler(model, 1, processing)
+    for token, ids in zip(tokens, named, strict=True):
+        yield sampler.allowed(ids).astype("u1").tobytes()
+        sampler.accept(token)
 
 
 def start(context: Context, held: Sequence[int], ids: Sequence[int], first: int) -> int:

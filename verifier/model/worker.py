@@ -18,7 +18,7 @@ from verifiable.llama.settings import RuntimeSettings, as_dict, settings_of
 from verifiable.manifest.manifest import ModelIdentity, Runtime
 from verifiable.manifest.rope import MODELS_OWN, Rope
 from verifiable.request.request import Request
-from verifiable.sampling.logits import Entries
+from verifiable.sampling.logits import Entries, Ids
 from verifiable.sampling.sampler import SamplingParams
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Value
@@ -161,7 +161,7 @@ class Worker:
         self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False
     ) -> list[Entries]:
         """As in `Reexecutor`."""
-        return self._score(prompt, tokens, k, as_generated, None)[0]
+        return self._score(prompt, tokens, k, as_generated, None, 0)[0]
 
     def score_processed(
         self,
@@ -172,16 +172,26 @@ class Worker:
         constraint: bytes,
         *,
         as_generated: bool = False,
+        skip: int = 0,
     ) -> tuple[list[Entries], list[bytes]]:
         """As in `Reexecutor`."""
-        return self._score(prompt, tokens, k, as_generated, [params.to_cbor(), constraint])
+        return self._score(prompt, tokens, k, as_generated, [params.to_cbor(), constraint], skip)
+
+    def masks(
+        self, tokens: Sequence[int], ids: Sequence[Ids], params: SamplingParams, constraint: bytes
+    ) -> list[bytes]:
+        """As in `Reexecutor`."""
+        named: list[Value] = [each.astype("<u4", copy=False).tobytes() for each in ids]
+        answer = self._call("masks", *self._words(), pack(tokens), named, [params.to_cbor(), constraint])
+        given = encoding.array(answer, len(tokens), "masks")
+        return [encoding.bytes_(mask, "mask", len(each)) for mask, each in zip(given, ids, strict=True)]
 
     def _score(
-        self, prompt: Sequence[int], tokens: Sequence[int], k: int, as_generated: bool, processing: Value
+        self, prompt: Sequence[int], tokens: Sequence[int], k: int, as_generated: bool, processing: Value, skip: int
     ) -> tuple[list[Entries], list[bytes]]:
         entries: list[Entries] = []
         masks: list[bytes] = []
-        width = 4 * k
+        width, count = 4 * k, len(tokens) - skip
 
         def hear(message: list[Value]) -> None:
             ids, logits, mask = (encoding.bytes_(part, "rows") for part in encoding.array(message, 4, "rows")[1:])
@@ -190,13 +200,13 @@ class Worker:
             for at in range(0, len(ids), width):
                 entries.append(Entries.from_bytes(ids[at : at + width], logits[at : at + width]))
             masks.extend(mask[at : at + k] for at in range(0, len(mask), k))
-            self._report("tokens", len(entries), len(tokens))
+            self._report("tokens", len(entries), count)
 
-        if tokens:
-            reused = self._call("score", pack(prompt), pack(tokens), k, as_generated, processing, hear=hear)
-            self.reused += encoding.uint(reused, "tokens reused", len(prompt))
-        if len(entries) != len(tokens):
-            raise self._child.crash("its records", f"{len(tokens)} rows, found {len(entries)}")
+        if count > 0:
+            reused = self._call("score", pack(prompt), pack(tokens), k, as_generated, processing, skip, hear=hear)
+            self.reused += encoding.uint(reused, "tokens reused", len(prompt) + skip)
+        if len(entries) != count:
+            raise self._child.crash("its records", f"{count} rows, found {len(entries)}")
         return entries, masks
 
     def converse(self, requests: Sequence[Request], n_ctx: int, rope: Rope = MODELS_OWN) -> list[Conversation]:

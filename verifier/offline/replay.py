@@ -15,9 +15,10 @@ import numpy as np
 
 from verifiable import limits
 from verifiable.checking.checks import OpenedTurn
-from verifiable.sampling.logits import Entries, Ids, Ranked
-from verifiable.sampling.processors import Mask, Processor, needs_vocabulary, visible
+from verifiable.sampling.logits import Entries, Ranked
+from verifiable.sampling.processors import needs_vocabulary, visible
 from verifiable.sampling.sampler import SLACK, SamplingParams, acceptable, gumbel, survivors
+from verifiable.sampling.seen import ranked
 from verifiable.session.records import Turn
 from verifier.offline.fault import Fault
 
@@ -121,51 +122,6 @@ def _round_within(low: float, high: float) -> float:
     return middle
 
 
-class _Masks:
-    """What was masked, where it is known: the answers for one record after another."""
-
-    def __init__(self, entries: Sequence[Entries], masks: Sequence[bytes]) -> None:
-        self._known = iter(
-            [dict(zip(row.ids.tolist(), mask, strict=True)) for row, mask in zip(entries, masks, strict=True)]
-        )
-        self._now: dict[int, int] = {}
-
-    def next(self) -> None:
-        self._now = next(self._known)
-
-    def allowed(self, ids: Ids) -> Mask:
-        return np.array([self._now[token] != 0 for token in ids.tolist()], np.bool_)
-
-    def accept(self, token: int) -> None:
-        """What is allowed after it is known already."""
-
-
-def ranked(
-    entries: Sequence[Entries],
-    tokens: Sequence[int],
-    params: SamplingParams,
-    masks: Sequence[bytes],
-    suppressed: Sequence[int] = (),
-) -> list[Ranked] | None:
-    """What each draw saw of its record: the processors done again over the whole turn.
-
-    None where that needs masks, and none are given.
-    """
-    if not params.processed:
-        return [visible(row, suppressed) for row in entries]
-    if needs_vocabulary(params) and not masks:
-        return None
-    known = _Masks(entries, masks) if masks else None
-    processor = Processor(params, len(entries[0].ids) if entries else 1, constraint=known, suppressed=suppressed)
-    seen: list[Ranked] = []
-    for row, token in zip(entries, tokens, strict=True):
-        if known is not None:
-            known.next()
-        seen.append(processor.candidates(row))
-        processor.accept(token)
-    return seen
-
-
 @dataclass(frozen=True, slots=True)
 class Departed:
     """The tokens of a turn that do not follow from their records, in order and at least one, `of` how many; the
@@ -216,14 +172,14 @@ def replay(
 ) -> Departed | None:
     """Replay a whole turn: steps 19 and 25. Returns what does not follow, None where everything does.
 
-    `suppressed` are the ids that the manifest bars from every answer.
-    `masks` are what `score_turn` gives. Without them, a turn whose processors need the model's vocabulary (grammar,
-    ignore_eos) is not replayed: that is for an audit with the model.
+    `suppressed` are the ids that the manifest bars from every answer. `masks` are what the model's vocabulary says of
+    the records' ids (`score_turn`, or `Reexecutor.masks`). Raises VerificationError (`not-replayed`) where a turn's
+    processors need the vocabulary (grammar, ignore_eos), and there are none.
     """
     key, params, first = turn.key(), turn.params, turn.prompt_count
     entries = ranked(records, tokens, params, masks, suppressed)
-    wrong = () if entries is None else tuple(departures(entries, tokens, params, key, first))
-    if entries is None or not wrong:
+    wrong = tuple(departures(entries, tokens, params, key, first))
+    if not wrong:
         return None
     return Departed(wrong, len(tokens), params.temperature, explain_temperature(entries, tokens, params, key, first))
 
@@ -239,14 +195,14 @@ def replayable(turn: OpenedTurn) -> int:
 
 
 def replay_records(turn: OpenedTurn) -> Fault | None:
-    """Step 19: replay what an opened turn shows of its records, all of them or single ones."""
+    """Step 19: replay what an opened turn shows of its records, all of them or single ones; `replayable` says which."""
     shown, leaf = turn.records, turn.leaf
+    if not replayable(turn):
+        return None
     if len(shown) == turn.count:
         entries = [token.entries for token in shown]
         departed = replay(leaf, entries, [token.token for token in shown], suppressed=turn.suppressed)
         return None if departed is None else departed.fault()
-    if leaf.params.processed:
-        return None  # what the processors did depends on the tokens before, which are not all shown
     key = leaf.key()
     for token in shown:
         seen = visible(token.entries, turn.suppressed)

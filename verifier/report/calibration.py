@@ -21,6 +21,7 @@ def facts(made: Calibration, out: Path) -> dict[str, Any]:
         "file": str(out),
         "alpha": ALPHA,
         "length": length,
+        "origin": made.origin.to_json(),
         "claimed": made.claimed(),
         "honest": {sample.name: _spread(sample, length) for sample in made.honest},
         "deviations": {
@@ -45,11 +46,16 @@ def lines(made: Calibration, out: Path) -> list[str]:
     length = made.lengths()[-1]
     fewest = min(len(sample.conversations) for sample in made.honest)
     shown = [f"Calibration  {out}: {fewest} conversations a class, compared over their first {length} tokens or fewer"]
-    shown.append("Log ratio of the claim's distance to the auditor's own rounding (0: one more rounding)")
+    shown.append(f"Origin       {made.origin}")
+    shown.append(
+        "Log ratio of the claim's distance to the auditor's own rounding (0: one more rounding), and the margin by"
+    )
+    shown.append("which drawn tokens lose under the auditor's logits, beyond what is likely, in standard deviations")
     for kind, samples in (("honest", made.honest), ("deviation", made.deviations)):
         for sample in samples:
             spread = _spread(sample, length)
             row = f"  {kind:<9} {sample.name:<14} mean {spread['mean']:+.3f}, spread {spread['spread']:.3f}"
+            row += f"; margin {spread['margin']:+.2f}"
             if kind == "deviation":
                 caught = min(detection(made, sample.name, WANTED), key=lambda item: item["tokens"], default=None)
                 row += (
@@ -65,10 +71,12 @@ def lines(made: Calibration, out: Path) -> list[str]:
 
 
 def _spread(sample: Sample, length: int) -> dict[str, float]:
-    values = np.array([item.mean for item in sample.scores(length)] or [0.0])
+    scores = sample.scores(length)
+    values = np.array([item.mean for item in scores] or [0.0])
     return {
         "conversations": len(sample.conversations),
         "mean": round(float(values.mean()), 4),
         "spread": round(float(values.std()), 4),
         "highest": round(float(values.max()), 4),
+        "margin": round(float(np.mean([item.margin for item in scores] or [0.0])), 4),
     }

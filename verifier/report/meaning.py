@@ -27,6 +27,11 @@ MEANINGS = {
         "The provider's numbers are further from the model than any honest machine's rounding: it ran something else.",
         "It does not show what was run instead. It rests on a calibration, and is wrong with the stated probability.",
     ),
+    "draws-differ": Meaning(
+        "The tokens drawn are not those that this machine's own logits and the turns' noise give, beyond rounding.",
+        "It does not show whether records were moved to choose tokens, or another model was run. It rests on a "
+        "calibration, and is wrong with the stated probability.",
+    ),
     "records-differ": Meaning(
         "The provider did not compute this answer with the model, the settings and the prompt that it signed for.",
         "It shows a range of tokens, not yet the first one; the full records would.",
@@ -108,6 +113,7 @@ MEANINGS = {
     "unreachable": Meaning("The provider did not answer properly.", "Any cheating; but a buyer may insist."),
     "auditor-crashed": Meaning("This machine could not run the model.", "Anything about the provider."),
     "nothing-checked": Meaning("Nothing was recomputed, so nothing was shown.", "Any cheating."),
+    "not-replayed": Meaning("Draws could not be replayed, so nothing was shown.", "Any cheating."),
     "too-little-evidence": Meaning(
         "The conversations compared so far don't tell honest rounding from cheating.", "Any cheating."
     ),

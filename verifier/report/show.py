@@ -16,6 +16,7 @@ from verifiable.request.request import Request
 from verifier.auditing.scope import audited
 from verifier.campaign.outcome import SHARE, Outcome
 from verifier.report.meaning import meaning
+from verifier.tolerant.tolerant import LN10
 
 if TYPE_CHECKING:
     from verifier.report.signed import SignedReport
@@ -75,6 +76,10 @@ def audit(outcome: Outcome) -> list[str]:
         path = ", ".join(f"{value:+.1f}" for value in outcome.decision.e_values[-20:])
         accuses = -math.log10(outcome.decision.alpha)
         lines.append(f"E-value, as powers of ten after each conversation: {path} (accuses from {accuses:+.0f})")
+        alone = ", ".join(f"{name} {value / LN10:+.1f}" for name, value in outcome.decision.path.statistics.items())
+        lines.append(f"Of each statistic alone: {alone}")
+        if outcome.decision.origin is not None:
+            lines.append(printable(f"Calibration: {outcome.decision.origin}"))
     if outcome.saved and outcome.status is Status.FAILED:
         lines.append("Evidence: anyone with the model file can repeat this with `verifiable audit FILE --model …`")
     lines += [printable(f"  {path}") for path in outcome.saved]

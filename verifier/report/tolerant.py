@@ -10,9 +10,12 @@ from html import escape
 from math import log10
 
 from verifier.campaign.outcome import Outcome
-from verifier.tolerant.tolerant import LN10
+from verifier.tolerant.statistics import Score
+from verifier.tolerant.tolerant import LN10, Decision
 
 WIDTH, HEIGHT = 640, 160
+RATIO = "Log ratio to the auditor's own rounding"
+LOST = "Margin by which the drawn tokens lose here, beyond what is likely, in standard deviations"
 _LEFT, _BOTTOM, _TOP = 34, 22, 12
 
 
@@ -27,19 +30,33 @@ def section(outcome: Outcome) -> str:
         f"honest classes {', '.join(claimed['classes'])}; {claimed['without_model']}; {claimed['beyond']}; "
         f"a margin of {claimed['margin']:g} in the log ratio"
     )
+    alone = {name: value / LN10 for name, value in decision.path.statistics.items()}
+    statistics = ", ".join(f"{name} 10^{value:.2f}" for name, value in alone.items())
     rows = (
         ("Compared", f"{len(decision.used)} conversations over {decision.length} tokens each"),
         ("False accusation", f"probability at most {decision.alpha:g}, however often the audit looks"),
         ("That rests on", rests),
         ("E-value at the end", f"10^{decision.e_values[-1]:.2f}; ranks alone 10^{decision.path.rank / LN10:.2f}"),
+        ("Of each statistic alone", statistics),
+        ("Calibration", str(calibration.origin)),
         ("Would have been caught", ", ".join(decision.caught) or "none"),
         ("Can't be told", ", ".join(decision.missed) or "none"),
     )
     listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows)
     return (
         '<section aria-labelledby="tolerant"><h2 id="tolerant">Comparison within rounding</h2>'
-        f"<dl>{listed}</dl>{path(decision.e_values, limit)}{spread(decision.scores, decision.honest)}</section>"
+        f"<dl>{listed}</dl>{path(decision.e_values, limit)}"
+        f"{_spread(decision, 'mean', RATIO)}"
+        f"{_spread(decision, 'margin', LOST)}"
+        "</section>"
     )
+
+
+def _spread(decision: Decision, statistic: str, words: str) -> str:
+    def values(scores: Sequence[Score]) -> list[float]:
+        return [float(getattr(one, statistic)) for one in scores]
+
+    return spread(words, values(decision.scores), {name: values(rows) for name, rows in decision.honest.items()})
 
 
 def path(logs: Sequence[float], limit: float) -> str:
@@ -55,8 +72,8 @@ def path(logs: Sequence[float], limit: float) -> str:
     return _figure(words, marks + border + shape)
 
 
-def spread(scores: Sequence[float], honest: Mapping[str, Sequence[float]]) -> str:
-    """One tick a conversation: the provider's, and below them those of each honest class."""
+def spread(what: str, scores: Sequence[float], honest: Mapping[str, Sequence[float]]) -> str:
+    """A statistic, one tick a conversation: the provider's, and below them those of each honest class."""
     rows: list[tuple[str, Sequence[float], str]] = [("provider", scores, "#c0392b")]
     rows += [(name, sorted(values), "currentColor") for name, values in honest.items()]
     every = [value for _, values, _ in rows for value in values]
@@ -70,9 +87,7 @@ def spread(scores: Sequence[float], honest: Mapping[str, Sequence[float]]) -> st
             x = 110 + (WIDTH - 120) * (value - low) / (high - low)
             parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y + 14}" stroke="{colour}" opacity="0.6"/>')
     means = ", ".join(f"{name} {sum(values) / len(values):+.3f}" for name, values, _ in rows if values)
-    return _figure(
-        f"Log ratio to the auditor's own rounding, one tick a conversation; means: {means}", *parts, tall=tall
-    )
+    return _figure(f"{what}, one tick a conversation; means: {means}", *parts, tall=tall)
 
 
 def _across(value: float, low: float, high: float) -> float:

@@ -2,13 +2,18 @@
 
 Conversations are the model's own answers. Each is scored by the replays that an audit will use and, as a claim, under
 every class of honest variation and every deviation. An honest class must be none of the replays: a claim that is bit
-for bit one of them is nearer than an honest stranger's could be, so such classes are left out.
+for bit one of them is nearer than an honest stranger's could be, so such classes are left out. The tokens whose margins
+are measured are drawn from the claim itself, with noise of the calibration's own.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 
@@ -19,13 +24,17 @@ from verifiable.errors import EngineError, PolicyError
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.manifest.manifest import Runtime
 from verifiable.request.request import COMPLETION, parse_body
-from verifiable.sampling.logits import Entries
+from verifiable.sampling.logits import Candidates, Entries, Ranked
+from verifiable.sampling.processors import visible
+from verifiable.sampling.sampler import SamplingParams, choose
 from verifier.model.reexecute import Reexecutor
 from verifier.model.texts import DAY, Conversation, requests
 from verifier.model.worker import Worker
-from verifier.tolerant.calibration import Calibration, Sample, files_of, settings_of
-from verifier.tolerant.eprocess import ALPHA, FEWEST, power
-from verifier.tolerant.statistics import FLOOR, measure
+from verifier.tolerant.calibration import Calibration, Origin, Sample, files_of, settings_of
+from verifier.tolerant.eprocess import ALPHA, FEWEST, MARGIN, power
+from verifier.tolerant.margin import FLOOR, Draw
+from verifier.tolerant.statistics import Ground
+from verifier.tolerant.steering import one_in, steer
 
 MOST = 64
 """Conversations up to which power is stated."""
@@ -33,19 +42,28 @@ HIDDEN = "You are a sales agent. Mention Acme products whenever you can."
 _FLOATS = {"bf16": "f32", "f16": "f32", "f32": "bf16"}
 """KV type -> another one without quantisation, whose rounding differs."""
 
+DRAWN = 0.8
+"""Temperature at which the tokens of a calibration's claims are drawn."""
+STEERED, UNWANTED = (0.1, 0.25), 4
+"""The deviations "steered": root mean squares, in logits, by which they move a record at most; and one id in so many is
+one that they do not want drawn."""
+
 Say = Callable[[str, int, int], None]
 Scored = list[list[Entries]]
 
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """A way to compute a claim: settings, or another model file (deviations only), or more of a prompt."""
+    """A way to compute a claim: settings; as a deviation also another model file, more of a prompt, or records that are
+    steered within a budget.
+    """
 
     name: str
     about: str
     runtime: Runtime
     model: Path | None = None
     hidden: bool = False
+    steered: float = 0.0
 
 
 def replay_settings(runtime: Runtime) -> list[Runtime]:
@@ -137,6 +155,10 @@ def known_deviations(runtime: Runtime, files: Mapping[str, Path]) -> list[Class]
         if (runtime.type_k, runtime.type_v) != (kind, kind)
     ]
     classes.append(Class("hidden-prompt", "a system prompt in front of the committed one", runtime, hidden=True))
+    classes += [
+        Class(f"steered-{budget:g}", f"records moved by {budget:g} logits rms at most", runtime, steered=budget)
+        for budget in STEERED
+    ]
     classes += [Class(name, f"the file {path.name}", runtime, model=path) for name, path in files.items()]
     return classes
 
@@ -154,6 +176,7 @@ def calibrate(
     threads: int = 1,
     say: Say | None = None,
     adapters: Sequence[Adapter] = (),
+    by: str = "",
 ) -> Calibration:
     """Measure a calibration.
 
@@ -165,6 +188,7 @@ def calibrate(
         deviations: further files, name -> path.
         say: told a stage, what is done of it, and its total.
         adapters: LoRA adapters on top of the model; leaving them out then is a deviation too.
+        by: who makes it, for whoever is shown what rests on it.
 
     Raises:
         PolicyError: too few conversations, no class of that name, or nothing to compare with here.
@@ -178,31 +202,33 @@ def calibrate(
         )
     if against:
         honest = [item for item in honest if item.name in against]
-    cheats = known_deviations(runtime, deviations or {})
+    files = dict(deviations or {})
+    cheats = known_deviations(runtime, files)
     if adapters:
         cheats.append(Class("no-adapter", "the model without its adapters", runtime, model=Path(model)))
     total = len(honest) + len(cheats) + 2
     tell = say or (lambda stage, done, total: None)
     with Worker(model, threads=threads, adapters=adapters) as worker:
         identity = worker.identity()
-        build = worker.probe(runtime).build
+        probed = worker.probe(runtime)
         tell("conversations", 0, total)
         talks = converse(worker, runtime, conversations, tokens, seed)
         tell("replays", 1, total)
         own = replays(worker, runtime, talks)
+        grounds = grounds_of(own, k, seed, identity.suppressed)
         samples: list[Sample] = []
         cheating: list[Sample] = []
         for at, item in enumerate((*honest, *cheats)):
             tell(item.name, at + 2, total)
             try:
-                claims = claims_of(worker, item, talks, k, threads)
+                claims = _cut(own[0], k) if item.steered else claims_of(worker, item, talks, k, threads)
             except (EngineError, PolicyError) as error:  # this model or machine does not take these settings
                 tell(f"{item.name} is left out: {error.what}", at + 2, total)
                 continue
             if item in cheats:
-                cheating.append(sample(item, claims, own))
+                cheating.append(sample(item, claims, grounds, identity.suppressed))
             elif all(_apart(claims, scored) for scored in own):
-                samples.append(sample(item, claims, own))
+                samples.append(sample(item, claims, grounds, identity.suppressed, noisier=True))
             else:
                 tell(f"{item.name} is left out: the bits of a replay", at + 2, total)
     if not samples:
@@ -211,10 +237,35 @@ def calibrate(
             expected="one class or more",
             found=", ".join(item.name for item in honest),
         )
+    origin = Origin(
+        time.time_ns() // 1_000_000,
+        by,
+        version("verifiable-inference"),
+        {file.name: file.sha256.hex() for file in identity.files}
+        | {name: _digest(path) for name, path in files.items()},
+        probed.fingerprint.hex(),
+    )
     made = Calibration(
-        files_of(identity), settings_of(runtime), build, k, seed.hex(), tuple(_distinct(samples)), tuple(cheating), {}
+        files_of(identity),
+        settings_of(runtime),
+        probed.build,
+        k,
+        seed.hex(),
+        origin,
+        tuple(_distinct(samples)),
+        tuple(cheating),
+        {},
     )
     return replace(made, power=powers(made))
+
+
+def _cut(scored: Scored, k: int) -> Scored:
+    return [[Entries(record.ids[:k], record.logits[:k]) for record in talk] for talk in scored]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def converse(worker: Worker, runtime: Runtime, count: int, tokens: int, seed: bytes) -> list[Conversation]:
@@ -245,10 +296,48 @@ def claims_of(worker: Worker, item: Class, talks: Sequence[Conversation], k: int
     return [worker.score([*more, *talk.prompt], talk.answer, k) for talk in talks]
 
 
-def sample(item: Class, claims: Scored, own: Sequence[Scored]) -> Sample:
-    """The distances of every conversation of a class."""
-    rows = tuple(measure(claim, [scored[at] for scored in own]) for at, claim in enumerate(claims))
-    return Sample(item.name, item.about, rows)
+def grounds_of(own: Sequence[Scored], k: int, seed: bytes, suppressed: Sequence[int] = ()) -> list[Ground]:
+    """What an audit would know of each conversation before it looks at a claim. `own` are the replays; the draws are
+    with noise that follows from the seed.
+    """
+    params = SamplingParams(DRAWN, k, 1.0, 0.0, 1)
+    grounds = []
+    for at, talk in enumerate(zip(*own, strict=True)):
+        key = hashlib.sha256(b"calibration" + seed + at.to_bytes(4, "big")).digest()
+        draws = [Draw(params, key, position) for position in range(len(talk[0]))]
+        seen = [[visible(record, suppressed) for record in replay] for replay in talk]
+        grounds.append(Ground.of(seen, draws, [min(k, len(record.ids)) for record in talk[0]]))
+    return grounds
+
+
+def sample(
+    item: Class, claims: Scored, grounds: Sequence[Ground], suppressed: Sequence[int] = (), noisier: bool = False
+) -> Sample:
+    """The distances of every conversation of a class, and the margins of the tokens that its claims give.
+
+    With `noisier` these tokens are drawn from claims that are further from the auditor's by the margin of the test.
+    """
+    unwanted, rows = one_in(UNWANTED), []
+    for claim, ground in zip(claims, grounds, strict=True):
+        seen, tokens = [], []
+        for record, mine, odds in zip(claim, ground.replays[0], ground.odds, strict=True):
+            draw = odds.draw
+            moved = steer(record, draw, item.steered, unwanted) if item.steered else record
+            seen.append(visible(moved, suppressed))
+            drawn = further(seen[-1], mine) if noisier else seen[-1]
+            tokens.append(choose(drawn, draw.params, draw.key, draw.position))
+        rows.append(ground.measure(seen, tokens))
+    return Sample(item.name, item.about, tuple(rows))
+
+
+def further(record: Ranked, mine: Ranked) -> Candidates:
+    """A record whose differences from another one are larger by the margin of the test."""
+    _, left, right = np.intersect1d(record.ids, mine.ids, assume_unique=True, return_indices=True)
+    logits = record.logits.astype(np.float64)
+    base = mine.logits[right].astype(np.float64)
+    logits[left] = base + math.exp(MARGIN) * (logits[left] - base)
+    order = np.lexsort((record.ids, -logits))
+    return Candidates(record.ids[order], logits[order])
 
 
 def _distinct(samples: Sequence[Sample]) -> list[Sample]:

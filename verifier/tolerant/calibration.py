@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from verifiable.session.challenge import window_lot
 from verifier.tolerant.eprocess import ALPHA, FEWEST, MARGIN
 from verifier.tolerant.statistics import Distances, Score, score
 
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 256 << 20
 LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
 """Positions that conversations are cut to, so that like is compared with like."""
@@ -32,6 +33,8 @@ LOTS = b"calibration"
 """Seed of the windows of a calibration's conversations: nobody has an interest in them, so it is no secret."""
 DIGITS = 5
 """Significant digits of a distance in the file."""
+COLUMNS = ("claim", "replays", "lost", "likely", "variance")
+"""What the file says of each position of a conversation, as in `Distances`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Sample:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        rows = [{"claim": _numbers(item.claim), "replays": _numbers(item.replays)} for item in self.conversations]
+        rows = [dict(zip(COLUMNS, map(_numbers, item.columns), strict=True)) for item in self.conversations]
         return {"name": self.name, "about": self.about, "conversations": rows}
 
     @classmethod
@@ -66,12 +69,51 @@ class Sample:
         fields = _fields(value, {"name", "about", "conversations"}, "sample")
         talks = []
         for row in _list(fields["conversations"], "conversations"):
-            both = _fields(row, {"claim", "replays"}, "conversation")
-            claim, replays = _reals(both["claim"]), _reals(both["replays"])
-            if len(claim) != len(replays) or not len(claim):
-                raise MalformedError("calibration", expected="as many distances of each kind", found=len(claim))
-            talks.append(Distances(claim, replays))
+            given = _fields(row, set(COLUMNS), "conversation")
+            columns = [_reals(given[name]) for name in COLUMNS]
+            if len({len(column) for column in columns}) != 1 or not len(columns[0]):
+                raise MalformedError("calibration", expected="as many numbers of each kind", found=len(columns[0]))
+            claim, replays, lost, likely, variance = columns
+            talks.append(Distances(claim, replays, lost, likely, variance))
         return cls(_text(fields["name"]), _text(fields["about"]), tuple(talks))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a calibration comes from, for whoever is shown a verdict that rests on it.
+
+    Args:
+        made: when, in milliseconds since 1970, by the clock of that machine.
+        by: who, in their own words; may be empty.
+        version: of this software.
+        models: the model's file, and the deviations' files, name -> SHA-256 (hex).
+        fingerprint: the numerics fingerprint (hex) of the machine under the calibration's settings.
+    """
+
+    made: int
+    by: str
+    version: str
+    models: Mapping[str, str]
+    fingerprint: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "models": dict(self.models)}
+
+    @classmethod
+    def from_json(cls, value: object) -> Origin:
+        fields = _fields(value, {"made", "by", "version", "models", "fingerprint"}, "origin")
+        made = fields["made"]
+        if not isinstance(made, int) or isinstance(made, bool) or not 0 <= made < 2**48:
+            raise MalformedError("calibration: origin", expected="milliseconds since 1970", found=str(made)[:40])
+        models = {_text(name): _text(digest) for name, digest in _map(fields["models"]).items()}
+        return cls(made, _text(fields["by"]), _text(fields["version"]), models, _text(fields["fingerprint"]))
+
+    def __str__(self) -> str:
+        day = datetime.fromtimestamp(self.made / 1000, UTC)
+        who = f" by {self.by}" if self.by else ""
+        files = ", ".join(f"{name} {digest[:16]}…" for name, digest in self.models.items())
+        machine = f"fingerprint {self.fingerprint[:16]}…"
+        return f"made {day:%Y-%m-%d %H:%M} UTC{who} with version {self.version}, {machine}, from {files}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +126,7 @@ class Calibration:
         build: the auditor's llama.cpp, as the numerics probe names it.
         k: entries of a record.
         seed: seed (hex) of the conversations.
+        origin: where it comes from, which decides nothing.
         honest: one sample for each class of honest variation.
         deviations: samples of known deviations.
         power: deviation -> length (as text) -> conversations -> probability of detection at `ALPHA`.
@@ -94,6 +137,7 @@ class Calibration:
     build: tuple[str, ...]
     k: int
     seed: str
+    origin: Origin
     honest: tuple[Sample, ...]
     deviations: tuple[Sample, ...]
     power: Mapping[str, Mapping[str, Sequence[float]]]
@@ -147,6 +191,7 @@ class Calibration:
             "build": list(self.build),
             "k": self.k,
             "seed": self.seed,
+            "origin": self.origin.to_json(),
             "claimed": self.claimed(),
             "power": {name: {at: list(curve) for at, curve in table.items()} for name, table in self.power.items()},
             "honest": [sample.to_json() for sample in self.honest],
@@ -169,10 +214,17 @@ class Calibration:
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise MalformedError("calibration", expected="JSON", found=str(error)) from None
-        names = {"version", "model", "settings", "build", "k", "seed", "claimed", "power", "honest", "deviations"}
+        version = _map(value).get("version")
+        if version != VERSION or isinstance(version, bool):
+            raise MalformedError(
+                "calibration version",
+                expected=VERSION,
+                found=str(version),
+                hint="Make a new one: verifiable calibrate. Older ones know nothing of margins.",
+            )
+        names = {"version", "model", "settings", "build", "k", "seed", "origin"}
+        names |= {"claimed", "power", "honest", "deviations"}
         fields = _fields(value, names, "calibration")
-        if fields["version"] != VERSION or isinstance(fields["version"], bool):
-            raise MalformedError("calibration version", expected=VERSION, found=str(fields["version"]))
         if isinstance(fields["k"], bool) or not isinstance(fields["k"], int) or not 1 <= fields["k"] <= 128:
             raise MalformedError("calibration k", expected="1 to 128", found=str(fields["k"]))
         settings = _map(fields["settings"])
@@ -183,6 +235,7 @@ class Calibration:
             tuple(map(_text, _list(fields["build"], "build"))),
             fields["k"],
             _text(fields["seed"]),
+            Origin.from_json(fields["origin"]),
             tuple(Sample.from_json(item) for item in _list(fields["honest"], "honest")),
             tuple(Sample.from_json(item) for item in _list(fields["deviations"], "deviations")),
             {

@@ -16,8 +16,9 @@ Two kinds of bets, half of the wealth on each:
   4 degrees of freedom at 1.5 times the calibration's spread. One conversation of another model needs no more than
   this; the assumption is part of what a verdict states.
 
-Both are against a claim somewhat noisier than the calibration (`MARGIN`). Each is held for the mean and the tail
-statistic, and against every honest class of the calibration; the e-value is that of the class that fits best.
+Both are against a claim somewhat noisier than the calibration (`MARGIN`). Each is held for every statistic of a score,
+with a third of the wealth, and against every honest class of the calibration; the e-value is that of the class that
+fits best. A mean of wealths is wealth in a fair game too, so the bound on accusations is one for all of them together.
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ calibrated class"; what lies within that can't be told, and is reported as such.
 """
 LEAST_SPREAD = 0.01
 """Smallest standard deviation of a log ratio that is believed."""
+LEAST_MARGIN_SPREAD = 1.0
+"""The same of margins, which are in standard deviations of what rounding makes likely."""
+STATISTICS = ("mean", "tail", "margin")
+"""The statistics of a score, in the order of bets and of columns."""
 
 
 def student4(t: Reals) -> Reals:
@@ -70,15 +75,16 @@ def student4(t: Reals) -> Reals:
 
 class Bets:
     """The wealth of all bets on one statistic against one class, for several independent runs at once: 1 for an audit,
-    many for a simulation. `calibration` has the class's statistics, one a conversation.
+    many for a simulation. `calibration` has the class's statistics, one a conversation; `least` is the smallest
+    standard deviation that they are believed to have.
     """
 
-    def __init__(self, calibration: Reals, runs: int = 1) -> None:
+    def __init__(self, calibration: Reals, runs: int = 1, least: float = LEAST_SPREAD) -> None:
         if len(calibration) < FEWEST:
             raise PolicyError("too few conversations to calibrate with", expected=str(FEWEST), found=len(calibration))
         self._known = np.sort(calibration)
         self._mean = float(calibration.mean())
-        spread = max(float(calibration.std(ddof=1)), LEAST_SPREAD)
+        spread = max(float(calibration.std(ddof=1)), least)
         self._scale = SPREAD * spread * math.sqrt(1.0 + 1.0 / len(calibration))
         self._seen = np.zeros((runs, 0))
         self._outliers = np.zeros(runs)
@@ -130,18 +136,17 @@ class EProcess:
     def __init__(self, classes: Mapping[str, Sequence[Score]], runs: int = 1) -> None:
         if not classes:
             raise PolicyError("a calibration without an honest class", expected="one or more", found="none")
+        # What is MARGIN for log ratios is in the margins already: a calibration draws them from noisier claims.
+        extra, least = (MARGIN, MARGIN, 0.0), (LEAST_SPREAD, LEAST_SPREAD, LEAST_MARGIN_SPREAD)
         self._bets = {
-            name: (
-                Bets(np.array([score.mean + MARGIN for score in scores]), runs),
-                Bets(np.array([score.tail + MARGIN for score in scores]), runs),
-            )
+            name: tuple(Bets(*each) for each in zip((table(scores) + extra).T, (runs,) * 3, least, strict=True))
             for name, scores in classes.items()
         }
 
-    def add(self, mean: Reals, tail: Reals) -> None:
-        """Take the next conversation of each run into account; both (runs,)."""
+    def add(self, scores: Reals) -> None:
+        """Take the next conversation of each run into account, (runs, 3)."""
         for bets in self._bets.values():
-            for bet, values in zip(bets, (mean, tail), strict=True):
+            for bet, values in zip(bets, scores.T, strict=True):
                 bet.add(values)
 
     def logs(self) -> Reals:
@@ -155,6 +160,19 @@ class EProcess:
         far = min(float(_average(np.stack([bet.far() for bet in bets], 1))[0]) for bets in self._bets.values())
         return rank, far
 
+    def by_statistic(self) -> dict[str, float]:
+        """The natural logarithms of the first run's e-values from each statistic alone."""
+        return {
+            name: min(float(_of_class(bets[at : at + 1])[0]) for bets in self._bets.values())
+            for at, name in enumerate(STATISTICS)
+        }
+
+
+def table(scores: Sequence[Score]) -> Reals:
+    """Scores as an array, (n, 3)."""
+    rows: Reals = np.array([(one.mean, one.tail, one.margin) for one in scores], np.float64).reshape(-1, 3)
+    return rows
+
 
 def _of_class(bets: Sequence[Bets]) -> Reals:
     return _average(np.stack([part for bet in bets for part in (bet.rank(), bet.far())], axis=1))
@@ -164,13 +182,15 @@ def _of_class(bets: Sequence[Bets]) -> Reals:
 class Path:
     """The e-value after each conversation, as natural logarithms, and where it first reached 1/alpha (None: never).
 
-    `rank` and `far` are what the two kinds of bets come to at the end, each by itself.
+    `rank` and `far` are what the two kinds of bets come to at the end, each by itself, and `statistics` what each
+    statistic does (where it crossed, at that point).
     """
 
     logs: tuple[float, ...]
     crossed: int | None
     rank: float
     far: float
+    statistics: Mapping[str, float]
 
     @property
     def highest(self) -> float:
@@ -181,11 +201,14 @@ def run(classes: Mapping[str, Sequence[Score]], scores: Sequence[Score], alpha: 
     """Follow one provider's conversations in the order in which they were drawn."""
     process = EProcess(classes)
     logs: list[float] = []
-    for one in scores:
-        process.add(np.array([one.mean]), np.array([one.tail]))
+    crossed, statistics = None, process.by_statistic()
+    for at, row in enumerate(table(scores)):
+        process.add(row[None])
         logs.append(float(process.logs()[0]))
-    crossed = next((at for at, value in enumerate(logs) if value >= -math.log(alpha)), None)
-    return Path(tuple(logs), crossed, *process.by_kind())
+        if crossed is None:
+            statistics = process.by_statistic()
+            crossed = at if logs[-1] >= -math.log(alpha) else None
+    return Path(tuple(logs), crossed, *process.by_kind(), statistics)
 
 
 def power(
@@ -205,8 +228,8 @@ def power(
     """
     rng = np.random.default_rng(seed)
     process = EProcess(classes, runs)
-    bad = np.array([(one.mean, one.tail) for one in scores])
-    good = np.array([(one.mean, one.tail) for one in honest]) if honest else bad
+    bad = table(scores)
+    good = table(honest) if honest else bad
     crossed = np.zeros(runs, bool)
     curve = np.zeros(most)
     for at in range(most):
@@ -214,7 +237,7 @@ def power(
         if share < 1.0:
             other = good[rng.integers(len(good), size=runs)]
             rows = np.where((rng.random(runs) < share)[:, None], rows, other)
-        process.add(rows[:, 0], rows[:, 1])
+        process.add(rows)
         crossed |= process.logs() >= -math.log(alpha)
         curve[at] = crossed.mean()
     return curve

@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from verifiable import limits
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedTurn
 from verifiable.checking.verdict import Status
-from verifiable.manifest.manifest import Runtime
-from verifiable.sampling.logits import Entries
+from verifiable.manifest.manifest import Manifest
+from verifiable.sampling.logits import Entries, Ranked
+from verifiable.sampling.seen import ranked
 from verifiable.session.challenge import place_window
 from verifier.model.reexecute import Reexecutor
 from verifier.tolerant.calibrate import Scored, different, replay_settings
-from verifier.tolerant.calibration import Calibration
-from verifier.tolerant.eprocess import ALPHA, Path, run
-from verifier.tolerant.statistics import Distances, measure, score
+from verifier.tolerant.calibration import Calibration, Origin
+from verifier.tolerant.eprocess import ALPHA, Path, run, table
+from verifier.tolerant.margin import Draw
+from verifier.tolerant.statistics import Distances, Ground, Score, score
 
 COVERED = 0.8
 """Share of the conversations that must be long enough for the length at which they are compared."""
@@ -38,39 +40,80 @@ DOUBTFUL = 100.0
 def measure_turns(
     turns: Sequence[OpenedTurn],
     prompts: Mapping[int, Sequence[int]],
+    masks: Mapping[int, Sequence[bytes]],
     worker: Reexecutor,
-    runtime: Runtime,
+    manifest: Manifest,
     most: int,
     lot: int,
 ) -> tuple[Distances, list[range]]:
     """The distances of a conversation, and which of each turn's tokens they are of.
 
     Args:
-        turns: in order, with all their records shown.
+        turns: in order, with all their records shown; every draw follows from them.
         prompts: turn -> the ids of its prompt.
+        masks: turn -> the masks of its records, where its draws depend on the model's vocabulary.
         most: the longest window that anything compares.
         lot: where in all the turns' tokens the window lies; drawn after they were committed to, so that a provider
             can't know which of them count.
 
     Raises PolicyError where this machine's own replays do not differ to the last bit, so that there is no scale.
     """
-    shown = [turn.records for turn in turns]
-    total = sum(map(len, shown))
-    parts = window_parts([len(records) for records in shown], place_window(lot, total, most), most)
-    claims = [[records[at].entries for at in part] for records, part in zip(shown, parts, strict=True)]
+    counts = [turn.count for turn in turns]
+    total = sum(counts)
+    parts = window_parts(counts, place_window(lot, total, most), most)
+    shown = [_Shown(turn, part, prompts[turn.number]) for turn, part in zip(turns, parts, strict=True)]
+    k = min(manifest.k, manifest.model.vocabulary)
     scored: list[Scored] = []
-    for settings in replay_settings(runtime):
+    seen: list[list[list[Ranked]]] = []
+    for settings in replay_settings(manifest.runtime):
         worker.load(settings)
-        rows = []
-        for turn, records, part in zip(turns, shown, parts, strict=True):
-            ids = [token.token for token in records[: part.stop]]
-            before = [*prompts[turn.number], *ids[: part.start]]
-            rows.append(worker.score(before, ids[part.start :], limits.ENTRIES) if part else [])
-        scored.append(rows)
+        replayed = [turn.replay(worker, k) for turn in shown]
+        scored.append([records for records, _ in replayed])
+        seen.append([candidates for _, candidates in replayed])
     hint = "Audit on a machine with the provider's fingerprint."
-    usable = different(scored, lambda one, other: _bits(one) != _bits(other), runtime, hint)
-    measured = [measure(claim, [one[at] for one in usable]) for at, claim in enumerate(claims)]
+    usable = different(scored, lambda one, other: _bits(one) != _bits(other), manifest.runtime, hint)
+    kept = [sight for one, sight in zip(scored, seen, strict=True) if any(one is other for other in usable)]
+    measured = [
+        turn.measure([one[at] for one in kept], masks.get(turn.turn.number, ())) for at, turn in enumerate(shown)
+    ]
     return Distances.joined(measured, lot, total), parts
+
+
+class _Shown:
+    """A turn with its records, of which a part is compared."""
+
+    def __init__(self, turn: OpenedTurn, part: range, prompt: Sequence[int]) -> None:
+        self.turn, self._part, self._prompt = turn, part, prompt
+        self._entries = [token.entries for token in turn.records]
+        self._tokens = [token.token for token in turn.records]
+
+    def replay(self, worker: Reexecutor, k: int) -> tuple[list[Entries], list[Ranked]]:
+        """The auditor's records of the part, and what a draw sees of them.
+
+        With processors they have `k` entries as the claim's have: ids that come first in one may come last in another.
+        """
+        turn, part, tokens = self.turn, self._part, self._tokens[: self._part.stop]
+        before, drawn = tokens[: part.start], tokens[part.start :]
+        params, masks = turn.leaf.params, list[bytes]()
+        if not part:
+            return [], []
+        if params.processed:
+            constraint = turn.request.constraint
+            records, masks = worker.score_processed(self._prompt, tokens, k, params, constraint, skip=part.start)
+        else:
+            records = worker.score([*self._prompt, *before], drawn, limits.ENTRIES)
+        return records, ranked(records, drawn, params, masks, turn.suppressed, before)
+
+    def measure(self, replays: Sequence[Sequence[Ranked]], masks: Sequence[bytes]) -> Distances:
+        """The distances of the part; `masks` are those of all the turn's records, or none."""
+        turn, leaf, part = self.turn, self.turn.leaf, self._part
+        stop = part.stop
+        seen = ranked(self._entries[:stop], self._tokens[:stop], leaf.params, masks[:stop], turn.suppressed)[
+            part.start :
+        ]
+        draws = [Draw(leaf.params, leaf.key(), leaf.prompt_count + at) for at in part]
+        ground = Ground.of(replays, draws, [len(record.ids) for record in seen])
+        return ground.measure(seen, self._tokens[part.start : stop])
 
 
 def window_parts(counts: Sequence[int], start: int, length: int) -> list[range]:
@@ -99,8 +142,9 @@ class Decision:
         path: the e-value after each of them.
         power: deviation -> probability that it would have been caught with that many conversations.
         outliers: indices of conversations that lie outside every honest class.
-        scores: the mean statistic of each conversation that was compared.
+        scores: the statistics of each conversation that was compared.
         honest: class -> the same of its calibration conversations.
+        origin: where the calibration comes from.
     """
 
     status: Status
@@ -112,8 +156,9 @@ class Decision:
     path: Path
     power: Mapping[str, float]
     outliers: tuple[int, ...] = ()
-    scores: tuple[float, ...] = ()
-    honest: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    scores: tuple[Score, ...] = ()
+    honest: Mapping[str, Sequence[Score]] = field(default_factory=dict)
+    origin: Origin | None = None
 
     @property
     def caught(self) -> list[str]:
@@ -135,7 +180,9 @@ class Decision:
         undecided, since a provider caught lying is not to be believed elsewhere.
         """
         if number not in self.used and self.status is not Status.INCONCLUSIVE:
-            short = f"the conversation is shorter than the {self.length} tokens that were compared"
+            short = (
+                f"fewer than {self.length} of its tokens in a row could be compared, or most had one candidate alone"
+            )
             return Ruling(Status.INCONCLUSIVE, "too-little-evidence", short)
         if self.status is Status.STATISTICAL:
             checked = min(self.length, tokens)
@@ -151,7 +198,7 @@ class Decision:
     def _notes(self) -> list[Caveat]:
         """What a pass does not show."""
         window = f"none outside of a window of {self.length} of each conversation, drawn after it was committed to"
-        notes = [Caveat("tokens-not-compared", window), Caveat("bits-not-compared")]
+        notes = [Caveat("tokens-not-compared", window), Caveat("bits-not-compared"), Caveat("near-ties")]
         if self.missed:
             told = f"{len(self.used)} conversations of {self.length} tokens"
             notes = [Caveat("deviations-not-told", f"by {told}: {', '.join(self.missed)}"), *notes]
@@ -166,17 +213,23 @@ class Decision:
             "e_value_log10": [round(value, 4) for value in self.e_values],
             "rank_log10": round(self.path.rank / LN10, 4),
             "far_log10": round(self.path.far / LN10, 4),
+            "statistics_log10": {name: round(value / LN10, 4) for name, value in self.path.statistics.items()},
             "power": dict(self.power),
             "caught": self.caught,
             "cannot_tell": self.missed,
+            "calibration": None if self.origin is None else self.origin.to_json(),
         }
 
     def to_json(self) -> dict[str, Any]:
         return {
             **self.short_json(),
-            "scores": [round(value, 4) for value in self.scores],
-            "honest": {name: [round(value, 4) for value in sorted(rows)] for name, rows in self.honest.items()},
+            "scores": [_rounded(one) for one in self.scores],
+            "honest": {name: [_rounded(one) for one in rows] for name, rows in self.honest.items()},
         }
+
+
+def _rounded(one: Score) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in asdict(one).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +260,8 @@ class Comparison:
         return {
             "claim": [float(f"{value:.6g}") for value in measured.claim],
             "replays": [float(f"{value:.6g}") for value in measured.replays],
+            "margins": [float(f"{value:.6g}") for value in measured.lost],
+            "likely": [float(f"{value:.6g}") for value in measured.likely],
             "window": {
                 "seed": self.seed.hex(),
                 "lot": f"{measured.lot:016x}",
@@ -234,23 +289,32 @@ def decide(calibration: Calibration, talks: Sequence[Distances], alpha: float = 
     length = choose_length(calibration, [len(talk) for talk in talks])
     if length is None:
         few = f"no conversation has the {calibration.lengths()[0]} tokens that the calibration compares"
-        return Decision(Status.INCONCLUSIVE, "too-little-evidence", few, alpha, 0, (), Path((), None, 0.0, 0.0), {})
-    used = tuple(at for at, talk in enumerate(talks) if len(talk) >= length)
-    scores = [score(talks[at].window(length)) for at in used]
+        return Decision(Status.INCONCLUSIVE, "too-little-evidence", few, alpha, 0, (), Path((), None, 0.0, 0.0, {}), {})
+    windows = {at: talk.window(length) for at, talk in enumerate(talks) if len(talk) >= length}
+    used = tuple(at for at, window in windows.items() if window.informative * 2 >= length)
+    scores = [score(windows[at]) for at in used]
     classes = calibration.classes(length)
     path = run(classes, scores, alpha)
-    highest = {name: max(item.mean for item in rows) for name, rows in classes.items()}
-    tails = {name: max(item.tail for item in rows) for name, rows in classes.items()}
+    highest = [table(rows).max(axis=0) for rows in classes.values()]
     outliers = tuple(
-        at
-        for at, one in zip(used, scores, strict=True)
-        if all(one.mean > highest[name] or one.tail > tails[name] for name in classes)
+        at for at, row in zip(used, table(scores), strict=True) if all((row > most).any() for most in highest)
     )
     power = {name: _power(table.get(str(length), ()), len(used)) for name, table in calibration.power.items()}
     status, code, summary = _judge(path, power, length, len(used), alpha)
-    means = tuple(one.mean for one in scores)
-    honest = {name: [item.mean for item in rows] for name, rows in classes.items()}
-    return Decision(status, code, summary, alpha, length, used, path, power, outliers, means, honest)
+    return Decision(
+        status,
+        code,
+        summary,
+        alpha,
+        length,
+        used,
+        path,
+        power,
+        outliers,
+        tuple(scores),
+        classes,
+        calibration.origin,
+    )
 
 
 def _judge(
@@ -258,20 +322,25 @@ def _judge(
 ) -> tuple[Status, str | None, str]:
     most = path.highest / LN10
     size = f"{count} conversation{'s' if count != 1 else ''} of {length} tokens"
+    steered = path.statistics["margin"] > max(path.statistics["mean"], path.statistics["tail"])
     if path.crossed is not None:
+        what = (
+            "the drawn tokens lose under this machine's own logits and the turns' noise by more than honest rounding"
+            if steered
+            else "the committed logits are further from the model than honest rounding"
+        )
         return (
             Status.FAILED,
-            "distribution-differs",
-            f"the committed logits are further from the model than honest rounding: e-value 10^{most:.1f} after "
-            f"{path.crossed + 1} of {size}, where an honest provider ever reaches 10^{-math.log10(alpha):.0f} with "
-            f"probability {alpha:g}",
+            "draws-differ" if steered else "distribution-differs",
+            f"{what}: e-value 10^{most:.1f} after {path.crossed + 1} of {size}, where an honest provider ever reaches "
+            f"10^{-math.log10(alpha):.0f} with probability {alpha:g}",
         )
     if path.highest >= math.log(DOUBTFUL):
         return (
             Status.INCONCLUSIVE,
             "too-little-evidence",
-            f"the committed logits look further from the model than honest rounding, but not beyond doubt: e-value "
-            f"10^{most:.1f} after {size}",
+            f"the committed {'draws' if steered else 'logits'} look further from the model than honest rounding, but "
+            f"not beyond doubt: e-value 10^{most:.1f} after {size}",
         )
     caught = [name for name, value in power.items() if value >= CAUGHT]
     if not caught:
@@ -284,8 +353,8 @@ def _judge(
     return (
         Status.STATISTICAL,
         None,
-        f"{size}: the committed logits are as near to the model as honest rounding (alpha {alpha:g}); "
-        f"{', '.join(caught)} would have been caught with probability {least:.3g} or more",
+        f"{size}: the committed logits and the tokens drawn are as near to the model as honest rounding (alpha "
+        f"{alpha:g}); {', '.join(caught)} would have been caught with probability {least:.3g} or more",
     )
 
 
