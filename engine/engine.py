@@ -22,7 +22,7 @@ from engine.scheduling.scheduler import Scheduler, SchedulerSettings
 from engine.scheduling.selfaudit import Finished, SelfAudit
 from engine.sessions.evidence import EvidenceReader
 from engine.sessions.recorder import NoRecorder, Recorder, SessionRecorder
-from engine.sessions.sessions import Sessions
+from engine.sessions.sessions import OtherManifestError, Sessions
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.llama import library
 from verifiable.llama.chat.prompt import prompt_ids
@@ -133,13 +133,14 @@ class Engine:
 
         `principal` names who asks, where the caller knows it: cached prefixes are shared within a principal only.
         """
-        if not request.commitments and request.session is not None:
+        if not request.commitments and (request.session is not None or request.turn):
             raise PolicyError(
                 "a session needs commitments",
                 expected='"commitments": "receipt"',
                 found='"none"',
                 parameter="verifiable.commitments",
             )
+        self._check_pin(request)
         self._check_ids(request)
         recorder: Recorder = NoRecorder()
         if request.commitments:
@@ -255,6 +256,18 @@ class Engine:
                 self.scheduler.nudge()
 
         return durable
+
+    def _check_pin(self, request: Request) -> None:
+        """Refuse a request that wants to be answered under another manifest. Raises OtherManifestError."""
+        digest = self.manifest.digest()
+        if request.manifest not in (None, digest):
+            raise OtherManifestError(
+                "the request pins another manifest than the one that is served",
+                expected=digest.hex(),
+                found=(request.manifest or b"").hex(),
+                hint="Fetch /v1/manifest, check it, and pin the one that you agree to.",
+                parameter="verifiable.manifest",
+            )
 
     def _check_ids(self, request: Request) -> None:
         vocabulary = self.manifest.model.vocabulary

@@ -80,3 +80,15 @@ class MadeUpModel:
         self, tokens: Sequence[int], ids: Sequence[Ids], params: SamplingParams, constraint: bytes
     ) -> list[bytes]:
         raise VerificationError("this re-execution does not know a vocabulary", code="not-replayed")
+
+
+class MadeUpProcess(MadeUpModel):
+    """The same in place of `verifier.commands.run.Worker`, the auditor's process that runs llama.cpp."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__()
+
+    def __enter__(self) -> MadeUpProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...

@@ -111,12 +111,16 @@ def ask(path: str = CHAT, **body: Any) -> Request:
 
 @dataclass
 class Recording:
-    """A provider's session while it is being written, and what can be handed out of it."""
+    """A provider's session while it is being written, and what can be handed out of it.
+
+    Requests that name no session are made to name this one, unless `alone` (such a session has one turn).
+    """
 
     manifest: Manifest = field(default_factory=manifest)
     session: bytes = b"\x07" * 16
     secret: bytes = b"k" * 32
     capability: bytes = b"c" * 32
+    alone: bool = False
     draws: Callable[..., int] = choose
     requests: list[bytes] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -140,6 +144,8 @@ class Recording:
         text: str | None = None,
     ) -> str:
         """Answer a request token by token, as the engine does. `burst` tokens come from each decode step."""
+        if request.session is None and not self.alone:
+            request = self.placed(request)
         stated = list(prompt if committed_prompt is None else committed_prompt)
         params = request.params(self.manifest.defaults, self.manifest.k, self.manifest.runtime.n_ctx, len(stated))
         facts = request.turn_facts(stated, params, request.turn_nonce(b"provider"))
@@ -169,6 +175,13 @@ class Recording:
         self.leaves.append(self.log.end_turn(reached if finish is None else finish, digest))
         self.texts.append(said if text is None else text)
         return self.texts[-1]
+
+    def placed(self, request: Request) -> Request:
+        """The request as a client sends it who goes on with this session."""
+        body = json.loads(request.canonical)["body"]
+        session = self.session.hex() if self.log.turns else "new"
+        body["verifiable"] = {**(body.get("verifiable") or {}), "session": session}
+        return parse_body(request.path, json.dumps(body).encode())
 
     def close(self) -> None:
         self.leaves.append(self.log.close())

@@ -40,7 +40,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 ANSWERS: dict[int | str, dict[str, Any]] = {
     **REFUSALS,
     200: {
-        "description": "The answer, whole or as events; `verifiable` holds session, turn and receipt.",
+        "description": "The answer, whole or as events; `verifiable` holds session, turn, next turn and receipt.",
         "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
     },
 }
@@ -57,13 +57,16 @@ _LOGPROBS = _INTEGERS.pop("logprobs")
 _NUMBERS["temperature"]["description"] = f"0, or at least {limits.TEMPERATURE[0]:g}."
 
 
+_OURS = "`nonce` and `manifest` (hexadecimal), `session`, `turn`, `commitments`."
+
+
 def _body(required: str, properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
     common = {
         "model": {"type": ["string", "null"]},
         **_NUMBERS,
         **_INTEGERS,
         "stream": {"type": ["boolean", "null"]},
-        "verifiable": {"type": "object", "description": "`nonce` (hexadecimal), `session`, `commitments`."},
+        "verifiable": {"type": "object", "description": _OURS},
     }
     schema = {"type": "object", "required": [required], "properties": {**properties, **common}}
     content = {"application/json": {"schema": schema, "example": example}}

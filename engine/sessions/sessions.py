@@ -26,6 +26,10 @@ class UnknownSessionError(PolicyError):
     """No such session, or not for this caller: both answer alike."""
 
 
+class OtherManifestError(PolicyError):
+    """The client wants an answer under another manifest, or none."""
+
+
 @dataclass(slots=True)
 class _Live:
     row: SessionRow
@@ -48,11 +52,15 @@ class Sessions:
     def recorder(self, request: Request, capability: bytes | None) -> SessionRecorder:
         """The recorder for one more turn: of the session that the request names, or of a new one. Begin or abandon it.
 
-        Raises UnknownSessionError, or BusySessionError where the session is closed, interrupted or in a turn.
+        Raises UnknownSessionError, or BusySessionError where the session is closed, interrupted or in a turn, or where
+        another turn than the one that the client expects would be next.
         """
         continued = request.session not in (None, "new")
         with self._lock:
             live = self._continue(bytes.fromhex(request.session or ""), capability) if continued else self._new()
+            if request.turn not in (None, live.log.turns):
+                hint = "The answer before said the next turn: a request may have been answered that you do not know of."
+                raise _busy(f"its next turn is {live.log.turns}", hint, "verifiable.turn")
             live.busy = True
         return SessionRecorder(
             live.row,
@@ -165,5 +173,5 @@ def _allowed(row: SessionRow | None, capability: bytes | None, auditor: bool) ->
     return row
 
 
-def _busy(why: str, hint: str) -> BusySessionError:
-    return BusySessionError("the session can't take this turn", found=why, hint=hint, parameter="verifiable.session")
+def _busy(why: str, hint: str, parameter: str = "verifiable.session") -> BusySessionError:
+    return BusySessionError("the session can't take this turn", found=why, hint=hint, parameter=parameter)

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from engine.scheduling.admission import QueueFullError, StoppingError
 from engine.sessions.recorder import BusySessionError
-from engine.sessions.sessions import UnknownSessionError
+from engine.sessions.sessions import OtherManifestError, UnknownSessionError
 from engine.store import ErasedError
 from engine.web.access import UnauthorisedError
 from engine.web.content import NotAcceptableError
@@ -34,6 +34,7 @@ _STATUS: tuple[tuple[type[VerifiableError], int, str], ...] = (
     (UnknownSessionError, 404, "not_found"),
     (NotFoundError, 404, "not_found"),
     (BusySessionError, 409, "session_unavailable"),
+    (OtherManifestError, 409, "manifest_differs"),
     (QueueFullError, 503, "overloaded"),
     (StoppingError, 503, "shutting_down"),
     (TooManyRequestsError, 429, "rate_limited"),

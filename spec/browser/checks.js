@@ -234,7 +234,22 @@ function checkEvidence(evidence, trusted, report) {
   return session;
 }
 
-function checkAsked({ manifest, head }, { turn, end, shown }, { secret, request: bytes }) {
+/** A turn stands where its request has its place, under the manifest that the request pins. */
+function checkPlace({ manifest, head, spans }, turn, request) {
+  const session = hex(head.session);
+  let held = request.session === session && turn > 0;
+  if (request.session === null) held = turn === 0 && spans.length === 1;
+  else if (request.session === "new") held = turn === 0;
+  if (!held || (request.turn ?? turn) !== turn) {
+    const wanted = `session: ${request.session ?? "one of this turn alone"}, turn: ${request.turn ?? "not said"}`;
+    const found = `turn ${turn} of ${spans.length} in session ${session}`;
+    throw new Failure("session-differs", `turn ${turn} stands elsewhere than its request says`, wanted, found);
+  }
+  const what = `the request of turn ${turn} pins another manifest`;
+  if (request.manifest) differs("manifest-differs", what, request.manifest, manifest.digest);
+}
+
+function checkAsked({ manifest, head, spans }, { turn, end, shown }, { secret, request: bytes }) {
   const request = readCanonical(bytes);
   const where = `of turn ${turn.turn}`;
   for (const leaf of [turn, end, ...shown]) {
@@ -246,8 +261,7 @@ function checkAsked({ manifest, head }, { turn, end, shown }, { secret, request:
     );
   }
   differs("request-differs", `the request ${where} is not the one that was committed`, turn.request, request.digest);
-  if (![null, "new", hex(head.session)].includes(request.session))
-    throw new Failure("session-differs", `the request ${where} names another session`);
+  checkPlace({ manifest, head, spans }, turn.turn, request);
   differs("parameters-differ", `the stop strings ${where}`, stopDigest(request.stops), turn.stops);
   const asked = paramsOf(request, manifest.defaults, manifest.k, manifest.context, turn.promptCount);
   if (!asked) throw new Failure("counts-differ", `the prompt ${where} does not fit the context`);

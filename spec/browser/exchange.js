@@ -62,6 +62,7 @@ function checkCopy(session, number, { request, sent, received }, committed) {
       parts ? parts.theirs : hex(turn.request),
     );
   }
+  checkPlace(session, number, request);
   if (request.nonce !== null && !(turn.nonceSource === 0 && same(turn.nonce, request.nonce)))
     throw new Failure("nonce-differs", `turn ${number} does not use your nonce. ${YOURS}`, hex(request.nonce), hex(turn.nonce));
   const opened = session.opened.time;

@@ -122,7 +122,10 @@ function parseDefaults(value) {
 }
 
 function parseManifest(payload) {
-  const f = versionedOf(decodeCbor(payload), 11, "manifest");
+  const f = versionedOf(decodeCbor(payload), 12, "manifest");
+  const forms = uintOf(f[11], "request forms");
+  if (forms > 2n) throw new Failure("newer-version", `requests of forms ${forms}; this reads 2`, "request forms 2", `${forms}`);
+  if (forms < 2n) throw malformed("request forms", "2", forms);
   const [k, valueKind] = arrayOf(f[6], 2, "manifest commitment");
   const [sampler, defaults] = arrayOf(f[7], 2, "manifest sampler");
   version(sampler, "sampler version");

@@ -95,7 +95,7 @@ function readBody(path, body) {
     if (!isObject(value) || !Object.keys(value).every((key) => allowed.includes(key))) throw refused(name);
     return value;
   };
-  const extra = object("verifiable", ["nonce", "session", "commitments"]);
+  const extra = object("verifiable", ["nonce", "session", "turn", "manifest", "commitments"]);
   flag(object("stream_options", ["include_usage", "include_obfuscation"]), "include_usage");
   flag(body, "stream");
   const temperature = number("temperature");
@@ -111,6 +111,9 @@ function readBody(path, body) {
   if (nonce !== null && !(digits && nonce.length >= 2 * least && nonce.length <= 2 * most)) throw refused("nonce");
   if (session !== null && session !== "new" && !(typeof session === "string" && /^[0-9a-f]{32}$/.test(session)))
     throw refused("session");
+  const [turn, pinned] = [field(extra, "turn"), field(extra, "manifest")];
+  if (turn !== null && !(Number.isInteger(turn) && turn >= 0 && turn <= U32)) throw refused("turn");
+  if (pinned !== null && !(typeof pinned === "string" && /^[0-9a-f]{64}$/.test(pinned))) throw refused("manifest");
   if (![null, "receipt", "none", "stream"].includes(field(extra, "commitments"))) throw refused("commitments");
   checkLogprobs(path, number, flag, body);
   const messages = path === CHAT ? readMessages(field(body, "messages")) : null;
@@ -140,6 +143,8 @@ function readBody(path, body) {
     nonce: nonce === null ? null : fromHex(nonce),
     nonceSource: nonce !== null ? 0 : seed !== null ? 1 : 2,
     session,
+    turn,
+    manifest: pinned === null ? null : fromHex(pinned),
   };
 }
 

@@ -129,6 +129,8 @@ const OPERATIONS = {
       nonce: found.nonce && hex(found.nonce),
       nonce_source: found.nonceSource,
       session: found.session,
+      turn: found.turn,
+      manifest: found.manifest && hex(found.manifest),
       stops: found.stops,
       seed: found.seed,
     };

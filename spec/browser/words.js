@@ -50,7 +50,7 @@ const FINISH = ["it ended", "cut by length", "cancelled", "an error"];
 const NONCE = ["the request’s", "the request’s seed", "the provider’s"];
 
 /** What a reader might take for shown, and is not: ids of CAVEATS, details, and the turns of which each is said. */
-function notShown({ session, text, exchange, log, replayed, left }) {
+function notShown({ session, turn, text, exchange, log, replayed, left }) {
   const notes = [["model-not-run"]];
   if (!exchange) notes.push(["request-not-given"]);
   else if (exchange.sent === null && exchange.received === null) notes.push(["times-not-given"]);
@@ -60,6 +60,8 @@ function notShown({ session, text, exchange, log, replayed, left }) {
   const of = (id, turns) => turns.length && notes.push([id, "", turns]);
   if (opened) of("turns-not-opened", numbers(session.spans).filter((number) => !opened.includes(number)));
   of("provider-nonce", numbers(session.spans.filter(({ turn }) => turn.nonceSource === 2)));
+  const known = session.turns ?? (exchange ? [{ ...session.spans[turn], request: exchange.request }] : []);
+  of("manifest-not-pinned", numbers(known.filter(({ request }) => !request.manifest)));
   of("ending-unexplained", numbers(session.spans.filter(({ end }) => end.finish > 1)));
   if (opened && !replayed && !left.length) notes.push(["records-not-shown"]);
   of("records-not-replayed", left);

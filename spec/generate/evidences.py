@@ -11,7 +11,21 @@ import numpy as np
 from spec.generate import processing
 from spec.generate.cases import VectorFile
 from spec.generate.receipts import TRUST, turn_of
-from spec.generate.world import N_CTX, NONCE, OTHER, SESSION_KEY, VOCABULARY, Story, asked, digest, pack, tokens_digest
+from spec.generate.world import (
+    MANIFEST,
+    N_CTX,
+    NEW,
+    NONCE,
+    OTHER,
+    SESSION_KEY,
+    VOCABULARY,
+    Story,
+    asked,
+    digest,
+    going_on,
+    pack,
+    tokens_digest,
+)
 from verifiable.request.request import COMPLETION
 from verifiable.sampling.logits import Entries, Ranked
 from verifiable.sampling.sampler import SamplingParams, choose, sampling_key
@@ -41,7 +55,8 @@ class _Evidence:
         self.file = file
         self.one = Story.open("evidence").turn(asked(max_tokens=20), 5).close()
         self.drafted = Story.open("drafted").turn(asked(temperature=1.5, stop=["qq"]), 6, sources=DRAFTS)
-        self.two = Story.open("two turns").turn(asked(), 3).turn(asked(None, seed=7), 2)
+        two = Story.open("two turns").turn(asked(verifiable=NEW), 3)
+        self.two = two.turn(asked(None, seed=7, verifiable=going_on("two turns")), 2)
 
     def add(self, name: str, expected: str, made: Evidence | bytes, trusted: list[str] = TRUST) -> None:
         data = made if isinstance(made, bytes) else made.encode()
@@ -81,12 +96,40 @@ class _Evidence:
         }.items():
             story = Story.open(name).turn(request, 3)
             self.add(f"all records: {name}", "ok", story.evidence(Kind.FULL))
-        named = Story.open("named")
-        story = named.turn(asked(verifiable={"session": named.session.hex()}), 1)
-        self.add("the session that the request names", "ok", story.evidence())
+        self.placed()
         empty = Story.open("no tokens").turn(asked(), 0, finish=Finish.CANCELLED)
         self.add("a turn of no tokens", "ok", empty.evidence())
         self.add("all records of a turn of no tokens", "ok", empty.evidence(Kind.FULL))
+
+    def placed(self) -> None:
+        """The place of a turn, and the manifest that it is answered under."""
+
+        def story(first: dict[str, Any], second: dict[str, Any] | None = None) -> Story:
+            made = Story.open("placed").turn(asked(verifiable=first), 2)
+            return made if second is None else made.turn(asked(verifiable=second), 2)
+
+        here, away = going_on("placed"), going_on("elsewhere")
+        good = story(NEW, here)
+        self.add("the session that the request names", "ok", good.evidence(turns=[0, 1]))
+        self.add("a turn alone, open still", "ok", story({}).evidence())
+        self.add("a turn alone, said to be turn 0", "ok", story({"turn": 0}).close().evidence())
+        self.add("turns of the numbers expected", "ok", story(NEW | {"turn": 0}, here | {"turn": 1}).evidence())
+        for name, bad, turn in (
+            ("alone, and another after it", story({}, here), 0),
+            ("alone, after another", story(NEW, {}), 1),
+            ("of a new session, after another", story(NEW, NEW), 1),
+            ("of a session to go on with, as the first", story(here), 0),
+            ("of another session", story(NEW, away), 1),
+            ("alone, said to be turn 1", story({"turn": 1}), 0),
+            ("of a new session, said to be turn 1", story(NEW | {"turn": 1}), 0),
+            ("said to be turn 2", story(NEW, here | {"turn": 2}), 1),
+        ):
+            self.add(f"a turn {name}", "session-differs", bad.evidence(turns=[turn]))
+        pinned = {"manifest": MANIFEST.digest().hex()}
+        self.add("the manifest that the client pinned", "ok", story(pinned).evidence())
+        other = replace(MANIFEST, defaults=replace(MANIFEST.defaults, temperature=0.5))
+        switched = Story.open("placed", other).turn(asked(verifiable=pinned), 2)
+        self.add("another manifest than the client pinned", "manifest-differs", switched.evidence())
 
     def damaged(self) -> None:
         good = self.one.evidence()
@@ -160,8 +203,6 @@ class _Evidence:
             "request-differs",
             replace(good, turns=(one.opened(0, True, request=two.requests[0].canonical),)),
         )
-        other = Story.open("not the named").turn(asked(verifiable={"session": "00" * 16}), 1)
-        self.add("another session than the request names", "session-differs", other.evidence())
         token = one.where(Token)
         moved = one.swap(token, replace(one.leaves[token], session=two.session))
         self.add("a record of another session", "sequence-broken", moved.evidence(Kind.FULL))
@@ -328,6 +369,11 @@ class _Evidence:
 
         frozen = Story.open("frozen").turn(asked(temperature=3, min_p=0, top_p=1), 12, sampler=cold)
         self.add("greedy where temperature 3 was asked for", "temperature-differs", frozen.evidence(Kind.FULL))
+
+        for token in frozen.tokens():  # and where the logits are so near that no temperature over 0 would do
+            flat = Entries(token.entries.ids, np.linspace(1.0, 0.99, 8).astype("<f4"))
+            frozen = frozen.swap(token.seq, replace(token, entries=flat))
+        self.add("greedy over logits that hardly differ", "temperature-differs", frozen.evidence(Kind.FULL))
 
         def stranger(entries: Ranked, params: SamplingParams, key: bytes, position: int) -> int:
             return choose(entries, params, sampling_key(NonceSource.PROVIDER, b"shopped for", digest("x")), position)

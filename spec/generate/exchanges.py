@@ -9,7 +9,7 @@ from typing import Any
 
 from spec.generate.cases import VectorFile
 from spec.generate.receipts import TRUST
-from spec.generate.world import HOUR, NONCE, OPENED, Story, asked
+from spec.generate.world import HOUR, MANIFEST, NEW, NONCE, OPENED, Story, asked, going_on
 from verifiable.request.exchange import Exchange
 from verifiable.request.request import COMPLETION
 from verifiable.session.evidence import Evidence, Kind
@@ -32,9 +32,9 @@ def exchange() -> VectorFile:
 class _Exchanges:
     def __init__(self, file: VectorFile) -> None:
         self.file = file
-        self.request = asked(max_tokens=20)
+        self.request = asked(max_tokens=20, verifiable=NEW)
         self.story = Story.open("kept").turn(self.request, 4)
-        self.longer = self.story.turn(asked(None, seed=7, messages=_say("Go on.")), 3)
+        self.longer = self.story.turn(asked(None, seed=7, messages=_say("Go on."), verifiable=going_on("kept")), 3)
         self.kept = self.of(self.story)
 
     def of(self, story: Story, **fields: Any) -> Exchange:
@@ -53,6 +53,7 @@ class _Exchanges:
     def all(self) -> None:
         self.honest()
         self.another()
+        self.placed()
         self.near()
         self.timed()
         self.damaged()
@@ -89,6 +90,16 @@ class _Exchanges:
         self.add(
             "a receipt of another session", "request-differs", replace(self.kept, text=None, receipt=foreign.receipt(0))
         )
+
+    def placed(self) -> None:
+        pinned = {"manifest": MANIFEST.digest().hex()}
+        for name, code, extra in (
+            ("the manifest that it pins", "ok", pinned),
+            ("another manifest than it pins", "manifest-differs", {"manifest": "00" * 32}),
+            ("another turn than it expects", "session-differs", {"turn": 1}),
+            ("another session than it names", "session-differs", going_on("elsewhere")),
+        ):
+            self.add(name, code, self.of(Story.open("kept").turn(asked(max_tokens=20, verifiable=extra), 4)))
 
     def near(self) -> None:
         text = self.story.texts[0]
@@ -151,8 +162,9 @@ def answer() -> VectorFile:
         "the receipt: opens its turn of its session, and tells the same history.",
     )
     story = Story.open("answering")
-    one = story.turn(asked(), 3)
-    two = one.turn(asked(None, seed=7), 4)
+    on = going_on("answering")
+    one = story.turn(asked(verifiable=NEW), 3)
+    two = one.turn(asked(None, seed=7, verifiable=on), 4)
     held = two.receipt(1)
 
     def add(name: str, expected: str, made: Evidence, receipt: bytes = held.encode()) -> None:
@@ -164,16 +176,15 @@ def answer() -> VectorFile:
     add("both turns", "ok", shown(two, Kind.TOKENS, [0, 1]))
     add("the receipt's turn", "ok", shown(two, Kind.TOKENS, [1]))
     add("all records of it", "ok", shown(two, Kind.FULL, [1]))
-    add("a later head", "ok", shown(two.turn(asked(), 2), Kind.TOKENS, [1]))
+    add("a later head", "ok", shown(two.turn(asked(verifiable=on), 2), Kind.TOKENS, [1]))
     add("the first turn's receipt, a later head", "ok", shown(two, Kind.TOKENS, [0]), one.receipt(0).encode())
     add("another turn", "no-evidence", shown(two, Kind.TOKENS, [0]))
     add("a record of another turn", "no-evidence", shown(two, Kind.RECORDS, [0], [two.where(Token)]))
     add("no turn", "no-evidence", shown(two, Kind.TOKENS, []))
     add("an older head, before the receipt's turn", "no-evidence", shown(one, Kind.TOKENS, [0]))
-    add(
-        "another session", "no-evidence", shown(Story.open("other").turn(asked(), 3).turn(asked(), 4), Kind.TOKENS, [1])
-    )
-    other = one.turn(asked(None, seed=8), 4)
+    away = Story.open("other").turn(asked(verifiable=NEW), 3).turn(asked(verifiable=going_on("other")), 4)
+    add("another session", "no-evidence", shown(away, Kind.TOKENS, [1]))
+    other = one.turn(asked(None, seed=8, verifiable=on), 4)
     add("another history", "two-histories", shown(other, Kind.TOKENS, [1]))
     return file
 

@@ -142,7 +142,7 @@ def manifest() -> VectorFile:
     add("valid for one millisecond", "ok", replace(MANIFEST, valid_to=MANIFEST.valid_from).payload())
     _manifests_that_say_more(file)
 
-    fields = encoding.map_(encoding.decode(honest), range(1, 12), "manifest")
+    fields = encoding.map_(encoding.decode(honest), range(1, 13), "manifest")
 
     def changed(name: str, key: int, value: Any) -> None:
         add(name, "malformed", encoding.encode({**fields, key: value}))
@@ -252,8 +252,13 @@ def manifest() -> VectorFile:
     changed("a session key of small order", 10, [keys.join_vkey("s.example", 1, bytes.fromhex("01" + "00" * 31))])
     changed("a session key without its hash", 10, ["s.example"])
     changed("a log key as bytes", 11, LOG_KEY.public.raw)
-    changed("a twelfth key", 12, 0)
-    add("a key missing", "malformed", encoding.encode({key: value for key, value in fields.items() if key != 11}))
+    changed("request forms 1", 12, 1)
+    changed("request forms as text", 12, "2")
+    add("request forms 3", "newer-version", encoding.encode({**fields, 12: 3}))
+    changed("a thirteenth key", 13, 0)
+    for missing in (11, 12):
+        kept = {key: value for key, value in fields.items() if key != missing}
+        add(f"key {missing} missing", "malformed", encoding.encode(kept))
     add("an array", "malformed", encoding.encode([1, 2]))
     add("a byte after the end", "malformed", honest + b"\0")
     add("cut short", "malformed", honest[:-1])

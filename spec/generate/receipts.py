@@ -12,6 +12,7 @@ from spec.generate.world import (
     HOUR,
     LOG_KEY,
     MANIFEST,
+    NEW,
     OPENED,
     OTHER,
     PROVIDER,
@@ -19,6 +20,7 @@ from spec.generate.world import (
     Story,
     asked,
     digest,
+    going_on,
     private_key,
 )
 from verifiable import limits
@@ -53,7 +55,8 @@ class _Receipts:
     def __init__(self, file: VectorFile) -> None:
         self.file = file
         self.one = Story.open("one").turn(asked(max_tokens=20), 5).close()
-        self.two = Story.open("two").turn(asked(), 2).turn(asked(None, seed=7), 3, sources=[Source.DRAFT_ACCEPTED])
+        self.two = Story.open("two").turn(asked(verifiable=NEW), 2)
+        self.two = self.two.turn(asked(None, seed=7, verifiable=going_on("two")), 3, sources=[Source.DRAFT_ACCEPTED])
 
     def add(
         self, name: str, expected: str, made: Receipt | bytes, text: str | None = None, trusted: list[str] = TRUST

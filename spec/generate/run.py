@@ -274,6 +274,8 @@ def request(case: Case) -> Any:
         "nonce": None if found.nonce is None else found.nonce.hex(),
         "nonce_source": int(found.nonce_source()),
         "session": found.session,
+        "turn": found.turn,
+        "manifest": None if found.manifest is None else found.manifest.hex(),
         "stops": list(found.stops),
         "seed": found.seed,
     }

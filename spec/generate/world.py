@@ -131,6 +131,13 @@ def asked(nonce: bytes | None = NONCE, /, path: str = CHAT, **body: Any) -> Requ
     return ask(path, **body, **({"verifiable": extra} if extra else {}))
 
 
+def going_on(session: str) -> dict[str, str]:
+    """What a request says in `verifiable` to go on with the session of a story of that name."""
+    return {"session": digest(f"session {session}")[:16].hex()}
+
+
+NEW = {"session": "new"}
+
 Sampler = Callable[[Ranked, SamplingParams, bytes, int], int]
 
 

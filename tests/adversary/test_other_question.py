@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.made_up_model import PROMPT, MadeUpModel
+from tests.made_up_model import PROMPT, MadeUpProcess
 from tests.sessions import PROVIDER, Recording, ask
 from tests.simulator import KEY, Provider, honest, other_model, serve
 from verifiable.checking.caveats import CAVEATS
@@ -24,18 +24,6 @@ from verifiable.session.receipt import Receipt
 from verifier.commands import run
 
 CHEATED = 1
-
-
-class Process(MadeUpModel):
-    """The auditor's model, in place of a process that runs llama.cpp."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        super().__init__()
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 @dataclass
@@ -74,7 +62,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(run, "Worker", Process)
+    monkeypatch.setattr(run, "Worker", MadeUpProcess)
     monkeypatch.chdir(tmp_path)
     made = Recording()
     made.turn(ask(max_tokens=5), PROMPT)

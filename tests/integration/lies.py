@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from spec.generate.world import PROVIDER, Story, asked, tokens_digest
+from spec.generate.world import NEW, PROVIDER, Story, asked, going_on, tokens_digest
 from verifiable.errors import VerifiableError
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams
@@ -21,11 +21,13 @@ _DRAFTS = (Source.PLAIN, Source.DRAFT_ACCEPTED, Source.DRAFT_ACCEPTED, Source.BO
 HONEST = (
     Story.open("plain").turn(asked(max_tokens=20), 5).close(),
     Story.open("drafted").turn(asked(temperature=1.5, stop=["qq"]), 6, sources=_DRAFTS),
-    Story.open("two turns").turn(asked(), 3).turn(asked(None, seed=7), 2, cached=5),
+    Story.open("two turns")
+    .turn(asked(verifiable=NEW), 3)
+    .turn(asked(None, seed=7, verifiable=going_on("two turns")), 2, cached=5),
     Story.open("filters")
-    .turn(asked(top_p=0.5, min_p=0.3, temperature=3, top_k=0), 9)
-    .turn(asked(None), 3)
-    .turn(asked(max_tokens=2), 2, finish=Finish.LENGTH)
+    .turn(asked(top_p=0.5, min_p=0.3, temperature=3, top_k=0, verifiable=NEW), 9)
+    .turn(asked(None, verifiable=going_on("filters")), 3)
+    .turn(asked(max_tokens=2, verifiable=going_on("filters")), 2, finish=Finish.LENGTH)
     .close(),
     Story.open("penalties").turn(
         asked(temperature=1.2, repeat_penalty=1.7, repeat_last_n=3, presence_penalty=0.5, logit_bias={"4": 2.5}),

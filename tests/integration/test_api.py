@@ -117,19 +117,67 @@ def test_stream_equals_whole_and_ends_with_receipt_and_usage(client: openai.Open
     shown = [entry for chunk in chunks[:-1] if chunk.choices[0].logprobs for entry in chunk.choices[0].logprobs.content]
     assert len(shown) == usage.usage.completion_tokens
     assert all(len(entry.top_logprobs) == 3 and entry.logprob <= 0 for entry in shown)
-    # The same request without streaming differs in its body only, so its seed gives other noise; its shape is the same.
     whole = client.chat.completions.create(**body)
+    assert whole.choices[0].message.content == text
     assert whole.choices[0].logprobs is not None
     assert whole.choices[0].logprobs.content is not None
     assert len(whole.choices[0].logprobs.content) == whole.usage.completion_tokens
 
 
-def test_same_seed_same_answer(client: openai.OpenAI, engine: Engine) -> None:
-    texts = {
-        client.completions.create(model=engine.model_name, prompt="Once upon a", max_tokens=12, seed=3).choices[0].text
-        for _ in range(2)
-    }
-    assert len(texts) == 1
+def test_same_seed_same_prompt_same_text(http: httpx.Client, engine: Engine) -> None:
+    """Whatever else a request says that is not about sampling; and each time it can be audited (the engine's own)."""
+    asked = {"messages": QUESTION, "temperature": 0.9, "seed": -3, "max_tokens": 12}
+
+    def text(**changes: Any) -> str:
+        answer = http.post("/v1/chat/completions", json={**asked, **changes}).raise_for_status()
+        if not changes.get("stream"):
+            return str(answer.json()["choices"][0]["message"]["content"])
+        chunks = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+        return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks if chunk["choices"])
+
+    first = text()
+    for changes in (
+        {},
+        {"stream": True, "stream_options": {"include_usage": True}},
+        {"user": "somebody", "metadata": {"trace": "1"}},
+        {"logprobs": True, "top_logprobs": 3},
+        {"verifiable": {"session": "new"}},
+        {"verifiable": {"commitments": "none"}},
+        {"verifiable": {"manifest": engine.manifest.digest().hex(), "turn": 0}},
+    ):
+        assert text(**changes) == first
+    assert text(max_tokens=5) != first
+    assert first.startswith(text(max_tokens=5))
+    assert text(seed=-4) != first
+
+
+def test_a_request_is_answered_in_its_place_and_under_its_manifest_or_not_at_all(
+    http: httpx.Client, engine: Engine
+) -> None:
+    def ask(extra: dict[str, Any], capability: str = "") -> httpx.Response:
+        body = {"messages": QUESTION, "max_tokens": 4, "verifiable": extra}
+        return http.post("/v1/chat/completions", json=body, headers={"X-Verifiable-Capability": capability})
+
+    def refused(answer: httpx.Response, param: str) -> str:
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (409, param)
+        assert engine.scheduler.load() == (0, 0)
+        return str(error["message"])
+
+    digest = engine.manifest.digest().hex()
+    alone = ask({"manifest": digest}).json()["verifiable"]
+    assert (alone["turn"], alone["next_turn"]) == (0, None)
+    assert digest in refused(ask({"manifest": "00" * 32}), "verifiable.manifest")
+    assert "its next turn is 0" in refused(ask({"turn": 1}), "verifiable.turn")
+    refused(ask({"session": "new", "turn": 1}), "verifiable.turn")
+    first = ask({"session": "new", "turn": 0}).json()["verifiable"]
+    assert (first["turn"], first["next_turn"]) == (0, 1)
+    receipt = Receipt.parse(base64.urlsafe_b64decode(first["receipt"] + "=" * (-len(first["receipt"]) % 4)))
+    on, capability = {"session": first["session"]}, receipt.capability.hex()
+    assert "its next turn is 1" in refused(ask({**on, "turn": 0}, capability), "verifiable.turn")
+    second = ask({**on, "turn": first["next_turn"]}, capability).json()["verifiable"]
+    assert (second["turn"], second["next_turn"]) == (1, 2)
+    refused(ask({**on, "turn": 1}, capability), "verifiable.turn")
 
 
 def test_a_session_of_two_turns(client: openai.OpenAI, engine: Engine, http: httpx.Client) -> None:
@@ -206,6 +254,9 @@ def test_evidence_and_proofs_need_the_capability(client: openai.OpenAI, engine: 
         ({"model": "gpt-4"}, 404, "model"),
         ({"verifiable": {"nonce": "xyz"}}, 400, "verifiable.nonce"),
         ({"verifiable": {"session": "0" * 32}}, 404, None),
+        ({"verifiable": {"turn": -1}}, 400, "verifiable.turn"),
+        ({"verifiable": {"manifest": "AB" * 32}}, 400, "verifiable.manifest"),
+        ({"verifiable": {"commitments": "none", "turn": 1}}, 400, "verifiable.commitments"),
         ({"verifiable": {"commitments": "none", "session": "new"}}, 400, "verifiable.commitments"),
         ({"stop": [""]}, 400, "stop"),
         ({"messages": [{"role": "user", "content": "word " * 600}]}, 400, "messages"),

@@ -18,7 +18,7 @@ import pytest
 
 from spec.browser.build import PAGE
 from spec.generate.run import run
-from spec.generate.world import MANIFEST, OTHER, PROVIDER, Story, asked
+from spec.generate.world import MANIFEST, NEW, OTHER, PROVIDER, Story, asked, going_on
 from tests.integration import lies
 from tests.integration.chromium import Page, browse, find
 from tests.needs import missing_program
@@ -26,7 +26,8 @@ from tests.vector_files import FILES, same
 from verifiable.manifest.manifest import AdapterFile, Rope
 from verifiable.session.evidence import Kind
 
-STORY = Story.open("browser").turn(asked(max_tokens=20), 12).turn(asked(None, temperature=0.7), 5)
+FIRST = Story.open("browser").turn(asked(max_tokens=20, verifiable=NEW), 12)
+STORY = FIRST.turn(asked(None, temperature=0.7, verifiable=going_on("browser")), 5)
 KEY = PROVIDER.public.vkey()
 
 
@@ -248,7 +249,7 @@ def test_what_is_wrong_is_said(page: Page, what: str, code: str, words: str) -> 
 
 def test_two_histories_of_one_session_are_noticed(page: Page) -> None:
     """The provider signs two versions of the same session, one for the client and one for the auditor."""
-    other = Story.open("browser").turn(asked(max_tokens=20), 12).turn(asked(None, temperature=0.7), 4)
+    other = FIRST.turn(asked(None, temperature=0.7, verifiable=going_on("browser")), 4)
     text = give(page, {"a": STORY.receipt(1).encode(), "b": other.evidence(Kind.FULL, [0, 1]).encode()})
     assert "two-histories" in text
 
@@ -357,7 +358,8 @@ def test_a_file_that_proves_nothing_accuses_nobody(page: Page) -> None:
 
 def test_what_cannot_be_replayed_is_not_counted_as_replayed(page: Page) -> None:
     """A grammar needs the model's vocabulary, and penalties the tokens before."""
-    story = Story.open("grammar").turn(asked(grammar="root ::= [a-z]+"), 3).turn(asked(repeat_penalty=1.5), 4)
+    story = Story.open("grammar").turn(asked(grammar="root ::= [a-z]+", verifiable=NEW), 3)
+    story = story.turn(asked(repeat_penalty=1.5, verifiable=going_on("grammar")), 4)
     shown = [leaf.seq for leaf in (*story.tokens(0), *story.tokens(1)[1:])]
     text = give(page, {"some.evidence": story.evidence(Kind.RECORDS, [0, 1], shown).encode()})
     assert text.startswith("✓ It holds")

@@ -10,7 +10,7 @@ import json
 
 from verifiable import limits
 from verifiable.checking.caveats import Caveat
-from verifiable.checking.checks import OpenedSession, span_of
+from verifiable.checking.checks import OpenedSession, check_place, span_of
 from verifiable.errors import VerificationError
 from verifiable.request.exchange import Asked
 from verifiable.request.request import Request
@@ -30,12 +30,14 @@ def check_asked(session: OpenedSession, turn: int, asked: Asked, committed: Requ
         committed: the request that evidence shows: where it is the committed one, the error says what differs.
 
     Raises:
-        VerificationError: `request-differs`, `nonce-differs`, `time-differs`; `incomplete` where there is no such turn.
+        VerificationError: `request-differs`, `session-differs`, `manifest-differs`, `nonce-differs`, `time-differs`;
+            `incomplete` where there is no such turn.
     """
     leaf = span_of(session, turn).turn
     compared = []
     if asked.request is not None:
         _check_request(leaf, asked.request, committed)
+        check_place(session, turn, asked.request)
         compared.append("request")
     nonce = asked.nonce if asked.request is None or asked.nonce is not None else asked.request.nonce
     if nonce is not None:

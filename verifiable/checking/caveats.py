@@ -23,6 +23,7 @@ CAVEATS = {
     "records-not-shown": "That each token follows from its record: the evidence shows no records",
     "records-not-replayed": "not every token's draw was replayed: what the rest depend on is not all here",
     "provider-nonce": "the request has no nonce and no seed, so the draws could have been shopped for",
+    "manifest-not-pinned": "the request pins no manifest, so one could have been chosen after the request was seen",
     "ending-unexplained": "ended as cancelled or by an error; why is the provider's word",
     "session-open": "What may follow: the session is still open",
     "not-raw-logits": "An exact audit is impossible: this provider reports log-probabilities of another engine",

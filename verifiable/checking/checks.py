@@ -291,8 +291,7 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
     for part in salted:
         _same("salt-differs", f"the salt of leaf {part.seq}", part.salt, records.salt(turn.secret, part.seq))
     _same("request-differs", f"the request of {where}", request.digest(), leaf.request_digest)
-    if request.session not in (None, "new"):
-        _same("session-differs", f"{where} belongs to another session", session.head.session.hex(), request.session)
+    check_place(session, leaf.turn, request)
     _same("parameters-differ", f"the stop strings of {where}", records.stop_digest(request.stops), leaf.stop_digest)
     try:
         asked = request.params(manifest.defaults, manifest.k, manifest.runtime.n_ctx, leaf.prompt_count)
@@ -334,6 +333,27 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
         _same("record-invalid", f"the end of {where} contradicts its records", digest, end.tokens_digest)
     elif kind is Kind.TOKENS and turn.tokens is None:
         raise MalformedError("evidence of kind tokens", expected=f"the packed tokens of {where}", found="none")
+
+
+def check_place(session: OpenedSession, turn: int, request: Request) -> None:
+    """Of step 11: the turn stands where its request has its place, under the manifest that the request pins.
+
+    Raises VerificationError: `session-differs`, `manifest-differs`.
+    """
+    here = f"turn {turn} of {len(session.spans)} in session {session.head.session.hex()}"
+    match request.session:
+        case None:
+            held, wanted = turn == 0 and len(session.spans) == 1, "the only turn of a session"
+        case "new":
+            held, wanted = turn == 0, "turn 0 of a session"
+        case named:
+            held, wanted = named == session.head.session.hex() and turn > 0, f"a later turn of session {named}"
+    if request.turn is not None:
+        held, wanted = held and turn == request.turn, f"{wanted}, turn {request.turn}"
+    _same("session-differs", f"turn {turn} stands elsewhere than its request says", here, here if held else wanted)
+    if request.manifest is not None:
+        pinned, ours = request.manifest, session.manifest.digest()
+        _same("manifest-differs", f"the request of turn {turn} pins another manifest", ours, pinned)
 
 
 def _check_records(session: OpenedSession, turn: OpenedTurn) -> None:

@@ -141,6 +141,8 @@ def _notes(opened: OpenedReceipt, asked: Asked) -> list[Caveat]:
     turn = opened.receipt.turn
     if opened.session.spans[turn].turn.nonce_source is NonceSource.PROVIDER:
         notes.append(Caveat("provider-nonce", turns=(turn,)))
+    if asked.request is not None and asked.request.manifest is None:
+        notes.append(Caveat("manifest-not-pinned", turns=(turn,)))
     if not opened.session.closed:
         notes.append(Caveat("session-open"))
     return notes

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from verifiable import limits
-from verifiable.errors import MalformedError, VerificationError
+from verifiable.errors import MalformedError, NewerVersionError, VerificationError
 from verifiable.manifest.identity import AdapterFile, ModelFile, ModelIdentity, with_more
 from verifiable.manifest.rope import MODELS_OWN, Rope
 from verifiable.sampling.sampler import SamplingDefaults
@@ -41,6 +41,9 @@ LOG_PROBABILITIES = 1
 
 ALL_LAYERS = limits.U31
 """`Runtime.n_gpu_layers` where every layer is on a GPU."""
+
+FORMS = 2
+"""Version of the forms of requests that a provider of this release takes, and that this release can read."""
 
 _ALWAYS = 16
 """Fields of `Runtime` that are always written; what follows is written where it says something."""
@@ -117,7 +120,8 @@ class Runtime:
 class Manifest:
     """A provider's signed statement; times are milliseconds since 1970 (UTC), `k` is the record's entry count.
 
-    `log` is the key of the provider-wide log, whose name is the log's origin; None where there is no such log.
+    `log` is the key of the provider-wide log, whose name is the log's origin; None where there is no such log. `forms`
+    is the version of the forms of requests that are taken.
     """
 
     provider: str
@@ -131,6 +135,7 @@ class Manifest:
     drafters: tuple[str, ...]
     session_keys: tuple[PublicKey, ...]
     log: PublicKey | None = None
+    forms: int = FORMS
 
     def payload(self) -> bytes:
         """The deterministic CBOR that is signed, and whose SHA-256 is the manifest's digest."""
@@ -147,6 +152,7 @@ class Manifest:
                 9: list(self.drafters),
                 10: [key.vkey() for key in self.session_keys],
                 11: None if self.log is None else self.log.vkey(),
+                12: self.forms,
             }
         )
 
@@ -158,8 +164,14 @@ class Manifest:
 
     @classmethod
     def parse(cls, payload: bytes) -> Manifest:
-        """Read a manifest's payload strictly; raises MalformedError."""
-        fields = encoding.versioned(encoding.decode(payload), range(1, 12), "manifest")
+        """Read a manifest's payload strictly; raises MalformedError or NewerVersionError."""
+        fields = encoding.versioned(encoding.decode(payload), range(1, 13), "manifest")
+        forms = encoding.uint(fields[12], "manifest request forms")
+        if forms > FORMS:
+            said = f"requests of forms {forms}; this reads {FORMS}"
+            raise NewerVersionError(said, expected=f"request forms {FORMS}", found=forms)
+        if forms < FORMS:
+            raise MalformedError("manifest request forms", expected=FORMS, found=forms)
         k, kind = encoding.array(fields[7], 2, "manifest commitment")
         sampler = encoding.array(fields[8], 2, "manifest sampler")
         encoding.version(sampler[0], "sampler version")

@@ -35,7 +35,10 @@ def number(body: Mapping[str, Any], name: str) -> float | None:
 
 
 def integer(body: Mapping[str, Any], name: str) -> int | None:
-    value, (low, high) = body.get(name), limits.INTEGERS[name]
+    return whole(body.get(name), name, *limits.INTEGERS[name])
+
+
+def whole(value: object, name: str, low: int, high: int) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -174,6 +177,16 @@ def nonce(value: object) -> bytes | None:
     if data is None or not least <= len(data) <= most:
         raise wrong("verifiable.nonce", f"{least} to {most} bytes in lower-case hexadecimal", value)
     return data
+
+
+def manifest(value: object) -> bytes | None:
+    """The digest of the manifest that the client pins."""
+    if value is None:
+        return None
+    digest = from_hex(value, 32) if isinstance(value, str) else None
+    if digest is None:
+        raise wrong("verifiable.manifest", "the 64 hexadecimal digits of a manifest's digest", value)
+    return digest
 
 
 def session(value: object) -> str | None:

@@ -54,9 +54,10 @@ class Request:
     """A parsed request. Exactly one of `messages` and `prompt` is set; None means that the request is silent.
 
     `top_logprobs` is the number of alternatives asked for (0: only the chosen token's), or None without logprobs.
-    `stream_heads` asks for a signed head with each chunk. `tools` are those that the prompt tells of, `forced` those of
-    which the answer has to call one (`conversation`). `constraint` is the RFC 8785 form of what the answer has to
-    match: {"grammar": …}, {"schema": …} or {"tools": …}; empty without.
+    `turn` is the number that the client expects its turn to have, `manifest` the digest of the only manifest under
+    which it wants an answer. `stream_heads` asks for a signed head with each chunk. `tools` are those that the prompt
+    tells of, `forced` those of which the answer has to call one (`conversation`). `constraint` is the RFC 8785 form of
+    what the answer has to match: {"grammar": …}, {"schema": …} or {"tools": …}; empty without.
     """
 
     path: str
@@ -76,6 +77,8 @@ class Request:
     top_logprobs: int | None
     nonce: bytes | None
     session: str | None
+    turn: int | None
+    manifest: bytes | None
     commitments: bool
     stream_heads: bool = False
     frequency_penalty: float = 0.0
@@ -191,7 +194,7 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         raise PolicyError("the request is too long", expected=expected, found=f"{len(canonical)} bytes")
     # What is meant is what the canonical form says, so that an auditor reads the same: 3 for 3.0, names in its order.
     body = json.loads(canonical)["body"]
-    extra = fields.object_(body, "verifiable", {"nonce", "session", "commitments"})
+    extra = fields.object_(body, "verifiable", {"nonce", "session", "turn", "manifest", "commitments"})
     options = fields.object_(body, "stream_options", {"include_usage", "include_obfuscation"})
     max_tokens = fields.integer(body, "max_tokens")
     if path == CHAT and body.get("max_completion_tokens") is not None:
@@ -219,6 +222,8 @@ def _parse(path: str, body: dict[str, Any]) -> Request:
         top_logprobs=fields.logprobs(path == CHAT, body),
         nonce=fields.nonce(extra.get("nonce")),
         session=fields.session(extra.get("session")),
+        turn=fields.whole(extra.get("turn"), "verifiable.turn", 0, limits.U32),
+        manifest=fields.manifest(extra.get("manifest")),
         commitments=fields.choice(extra, "commitments", ("receipt", "none", "stream")) != "none",
         stream_heads=extra.get("commitments") == "stream",
         frequency_penalty=fields.number(body, "frequency_penalty") or 0.0,

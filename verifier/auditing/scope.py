@@ -133,6 +133,7 @@ def notes(
         "no-tokens": [turn for turn in rest if not turn.count],
         "turns-not-recomputed": [turn for turn in rest if turn.count],
         "provider-nonce": [turn for turn in turns if turn.leaf.nonce_source is NonceSource.PROVIDER],
+        "manifest-not-pinned": [turn for turn in turns if turn.request.manifest is None],
         "ending-unexplained": [turn for turn in turns if turn.end.finish in (Finish.CANCELLED, Finish.ERROR)],
     }
     made = [*caveats(asked), *not_opened(opened)]
