@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Final
 
+from verifiable import limits
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.manifest.manifest import Runtime
 from verifiable.manifest.rope import MODELS_OWN, Rope
@@ -99,7 +100,9 @@ class RuntimeSettings:
                     f"unknown KV cache type in {name}", expected=", ".join(KV_TYPES), found=getattr(self, name)
                 )
         names = self.device.split(",")
-        if self.device and (not all(names) or len(set(names)) < len(names) or len(self.device.encode()) > 256):
+        if self.device and (
+            not all(names) or len(set(names)) < len(names) or len(self.device.encode()) > limits.DEVICE_BYTES
+        ):
             raise PolicyError("device", expected="names of devices, joined by commas", found=self.device)
         if self.n_batch < self.n_seq_max:
             # llama_context::output_reserve reserves a row per sequence and aborts past n_batch rows.

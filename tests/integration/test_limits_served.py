@@ -1,0 +1,72 @@
+"""What the engine serves, every reader reads: random requests up to every limit, to providers with small and large
+manifests, through HTTP; their receipts and evidence in Python, in an audit, and in the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.any_request import World, ask, page_runner, play, world
+from tests.integration.chromium import browse, find
+from tests.needs import missing_program
+from verifiable import limits
+from verifiable.request.request import COMPLETION
+from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
+
+CASES = 50
+
+
+@pytest.fixture(scope="module")
+def providers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("limits")) as made:
+        yield made
+
+
+def test_what_is_served_is_read(providers: World) -> None:
+    play(providers, CASES)
+    assert providers.served > CASES
+    assert len(providers.refused) < providers.served / 4
+
+
+def test_and_the_page_reads_it_too(providers: World) -> None:
+    program = find()
+    if program is None:
+        missing_program("no Chromium: install the system package chromium")
+    with browse(program) as page:
+        assert providers.shown(page_runner(page)) > 2 * CASES
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SESSION_TURNS", 3),
+        ("SESSION_LEAVES", 1 + 3 * 4 + 3 + 2),
+        ("SESSION_SHOWN_BYTES", 3 * limits.LEAF_BYTES + 1500),
+        ("SESSION_CONTENT_BYTES", 4000),
+    ],
+)
+def test_a_session_that_is_full_takes_no_turn(
+    name: str, value: int, providers: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a restart: what it holds is counted again."""
+    monkeypatch.setattr(limits, name, value)
+    url, engine = providers.urls[1], providers.engines[1]
+    body: dict[str, Any] = {"prompt": [1, 2, 3], "max_tokens": 2, "ignore_eos": True, "verifiable": {"session": "new"}}
+    turns, capability, said = 0, b"", ""
+    while not said and turns < 9:
+        answer = ask(url, COMPLETION, body, capability)
+        if isinstance(answer, str):
+            said = answer
+            break
+        turns += 1
+        receipt = Receipt.parse(answer[1])
+        capability = receipt.capability
+        body["verifiable"] = {"session": Head.peek(receipt.head).session.hex()}
+        engine.sessions._live.clear()  # as after a restart
+    assert 1 < turns < 9
+    assert "This session is full: open a new one." in said
+    assert not isinstance(ask(url, COMPLETION, {**body, "verifiable": {"session": "new"}}, b""), str)
