@@ -1,4 +1,4 @@
-"""Whatever the engine serves is read: 1,000 random sessions up to every limit verify, audit exactly and open in the page.
+"""Whatever the engine serves is read: 1,000 random sessions up to every limit verify, audit exactly, open in the page.
 
 The engine's own code over a made-up model, through HTTP, with manifests from the smallest to about the largest. Where
 there is no Chromium the page is left out.
