@@ -41,6 +41,7 @@ from verifiable.manifest.manifest import RAW_LOGITS, Manifest, ModelIdentity, ve
 from verifiable.request.request import CHAT, COMPLETION, Request, parse_body
 from verifiable.sampling.logits import Ranked
 from verifiable.sampling.sampler import SamplingParams, choose
+from verifiable.wire.keys import PrivateKey
 
 NONCE_BYTES = 16
 _PATIENCE = 0.5
@@ -312,11 +313,7 @@ class Engine:
             same = dataclasses.replace(manifest, valid_from=old.valid_from, valid_to=old.valid_to) == old
             if same and old.valid_from <= now and now + (old.valid_to - old.valid_from) // 2 < old.valid_to:
                 return old, signed
-        try:
-            Manifest.parse(manifest.payload())
-        except MalformedError as error:
-            raise PolicyError("a manifest that nobody could read", found=str(error)) from error
-        signed = manifest.sign(self.keys.provider)
+        signed = sign_manifest(manifest, self.keys.provider)
         self.store.add_manifest(manifest.digest(), signed)
         self.store.flush()
         return manifest, signed
@@ -345,3 +342,12 @@ class Engine:
         if self.model is not None:
             self.model.close()
         self.ledger.close()
+
+
+def sign_manifest(manifest: Manifest, key: PrivateKey) -> bytes:
+    """The manifest, signed. Raises PolicyError where a name or a list in it is longer than a reader takes."""
+    try:
+        Manifest.parse(manifest.payload())
+    except MalformedError as error:
+        raise PolicyError("a manifest that nobody could read", found=str(error)) from error
+    return manifest.sign(key)

@@ -122,6 +122,8 @@ EXTRA = st.fixed_dictionaries(
     optional={
         "nonce": st.binary(min_size=limits.NONCE_BYTES[0], max_size=limits.NONCE_BYTES[1]).map(bytes.hex),
         "commitments": st.sampled_from(["receipt", "stream"]),
+        "manifest": st.just(""),
+        "turn": st.just(0),
     },
 )
 CHAT_BODY = st.builds(
@@ -204,8 +206,11 @@ class World:
         engine, url = self.engines[case.engine], self.urls[case.engine]
         trust, rows = [engine.keys.provider.public], MadeUpRows.of(engine)
         session, capability, last = "new" if case.named else None, b"", None
+        turns = 0
         for path, body in case.requests:
             extra = {**body["verifiable"], **({} if session is None else {"session": session})}
+            extra |= {"manifest": engine.manifest.digest().hex()} if "manifest" in extra else {}
+            extra |= {"turn": turns} if "turn" in extra else {}
             sent = {**body, "verifiable": extra}
             answer = ask(url, path, sent, capability)
             if isinstance(answer, str):
@@ -213,6 +218,7 @@ class World:
                 continue
             text, receipt = answer
             self.served += 1
+            turns += 1
             last = Exchange.of(sent, path=path, text=text, receipt=receipt)
             assert Exchange.parse(last.encode()) == last
             session, capability = self._check_receipt(last, trust)

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from engine.counters import Counters
-from engine.engine import Engine, EngineSettings
+from engine.engine import Engine, EngineSettings, sign_manifest
 from engine.generation import Generation
 from engine.ledger import Ledger
 from engine.scheduling.sequence import Draft, Sequence as Running
@@ -88,7 +88,7 @@ class MadeUpEngine(Engine):
         keys = {"session_keys": (self.keys.session.public,), "log": self.keys.log.public}
         stated = manifest(**{"valid_from": now - _YEAR, "valid_to": now + _YEAR, **keys, **changes})
         self.settings = EngineSettings(k=stated.k, runtime=_settings(stated))
-        self.manifest, self.signed_manifest = stated, stated.sign(self.keys.provider)
+        self.manifest, self.signed_manifest = stated, sign_manifest(stated, self.keys.provider)
         self.store.add_manifest(stated.digest(), self.signed_manifest)
         self.model_name = "m" * 256
         self.words = Words(stated.model.vocabulary, frozenset(stated.model.suppressed))

@@ -60,12 +60,23 @@ _NUMBERS["temperature"]["description"] = f"0, or at least {limits.TEMPERATURE[0]
 _OURS = "`nonce` and `manifest` (hexadecimal), `session`, `turn`, `commitments`."
 
 
+_STOP = {"type": "string", "minLength": 1, "maxLength": limits.STOP_CHARACTERS}
+
+
 def _body(required: str, properties: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
     common = {
-        "model": {"type": ["string", "null"]},
+        "model": {"type": ["string", "null"], "maxLength": limits.NAME_CHARACTERS},
         **_NUMBERS,
         **_INTEGERS,
         "stream": {"type": ["boolean", "null"]},
+        "stop": {"oneOf": [{"type": "null"}, _STOP, {"type": "array", "maxItems": limits.STOPS, "items": _STOP}]},
+        "logit_bias": {
+            "type": ["object", "null"],
+            "maxProperties": limits.BIASES,
+            "additionalProperties": {"type": "number", "minimum": limits.BIAS[0], "maximum": limits.BIAS[1]},
+        },
+        "ignore_eos": {"type": ["boolean", "null"]},
+        "grammar": {"type": ["string", "null"], "minLength": 1, "maxLength": limits.FORM},
         "verifiable": {"type": "object", "description": _OURS},
     }
     schema = {"type": "object", "required": [required], "properties": {**properties, **common}}
@@ -81,7 +92,12 @@ _MESSAGE = {
         "content": {"type": ["string", "array", "null"]},
         "name": {"type": ["string", "null"]},
         "reasoning_content": {"type": ["string", "null"], "description": "An assistant's."},
-        "tool_calls": {"type": ["array", "null"], "items": {"type": "object"}, "description": "An assistant's."},
+        "tool_calls": {
+            "type": ["array", "null"],
+            "maxItems": limits.TOOLS,
+            "items": {"type": "object"},
+            "description": "An assistant's.",
+        },
         "tool_call_id": {"type": ["string", "null"], "description": "A tool's."},
     },
 }
@@ -90,13 +106,14 @@ _TOOL = {
     "required": ["type", "function"],
     "properties": {"type": {"enum": ["function"]}, "function": {"type": "object", "required": ["name"]}},
 }
+_ID = {"type": "integer", "minimum": 0, "maximum": limits.U31}
 CHAT_BODY = _body(
     "messages",
     {
         "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
         **_OF_CHAT_ALONE,
         "logprobs": {"type": ["boolean", "null"]},
-        "tools": {"type": "array", "items": _TOOL},
+        "tools": {"type": "array", "maxItems": limits.TOOLS, "items": _TOOL},
         "tool_choice": {"description": "`auto`, `none`, `required`, or a function by name."},
         "response_format": {"type": "object", "description": "`text`, `json_object` or `json_schema`."},
     },
@@ -105,7 +122,7 @@ CHAT_BODY = _body(
 COMPLETION_BODY = _body(
     "prompt",
     {
-        "prompt": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]},
+        "prompt": {"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": _ID}]},
         "logprobs": _LOGPROBS,
     },
     {"prompt": "The sky is", "max_tokens": 8},

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.api.described import CHAT_BODY, COMPLETION_BODY
+from engine.engine import sign_manifest
 from tests.sessions import PROVIDER, TIME, ask, identity, manifest, recording, runtime
 from verifiable import limits
 from verifiable.errors import PolicyError
@@ -22,6 +24,7 @@ from verifiable.session.evidence import Kind, PackedTokens, TurnEvidence
 from verifiable.session.log import SessionLog
 from verifiable.session.opening import Opening
 from verifiable.session.records import Close, End, Finish, Leaf, NonceSource, Open, Source, Token, Turn
+from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire import encoding
 from verifiable.wire.keys import PrivateKey
 
@@ -265,3 +268,38 @@ def test_the_schema_has_the_same_numbers() -> None:
         f"u31 = 0..{limits.U31} u32 = 0..{limits.U32} u63 = 0..{limits.U63}",
     ):
         assert part in text, part
+
+
+def test_the_providers_document_has_the_same_limits() -> None:
+    chat, completion = (
+        body["requestBody"]["content"]["application/json"]["schema"]["properties"]
+        for body in (CHAT_BODY, COMPLETION_BODY)
+    )
+    assert chat["logit_bias"]["maxProperties"] == limits.BIASES
+    assert chat["stop"]["oneOf"][2]["maxItems"] == limits.STOPS
+    assert chat["stop"]["oneOf"][1]["maxLength"] == limits.STOP_CHARACTERS
+    assert (
+        chat["tools"]["maxItems"] == chat["messages"]["items"]["properties"]["tool_calls"]["maxItems"] == limits.TOOLS
+    )
+    assert chat["grammar"]["maxLength"] == limits.FORM
+    assert chat["model"]["maxLength"] == limits.NAME_CHARACTERS
+    assert completion["prompt"]["oneOf"][1]["items"]["maximum"] == limits.U31
+    for name, ends in {**limits.NUMBERS, **limits.INTEGERS}.items():
+        shown = (completion if name == "logprobs" else chat)[name]
+        assert (shown["minimum"], shown["maximum"]) == ends
+
+
+@pytest.mark.parametrize("changes", [{"provider": "p" * 257}, {"drafters": ("d",) * 17}])
+def test_a_manifest_that_nobody_could_read_is_not_signed(changes: dict[str, Any]) -> None:
+    with pytest.raises(PolicyError, match="nobody could read"):
+        sign_manifest(manifest(**changes), PROVIDER)
+    assert sign_manifest(manifest(), PROVIDER) == manifest().sign(PROVIDER)
+
+
+def test_hidden_leaves_are_counted_with_their_worst_place() -> None:
+    """Whatever the place: as many hashes as an opening needs, never fewer."""
+    tree = Tree.from_leaves(leaf_hash(bytes([each])) for each in range(200))
+    for hidden in range(70):
+        shown = ([*range(first), *range(first + hidden, 200)] for first in range(1, 100))
+        most = max(len(tree.multiproof(each)) for each in shown)
+        assert most * 34 <= room._hashes(hidden), hidden

@@ -50,5 +50,5 @@ def shown(log: SessionLog) -> int:
 
 
 def _hashes(hidden: int) -> int:
-    """Bytes of the hashes that stand for so many leaves in a row, at most: two for each power of two."""
-    return 2 * hidden.bit_length() * _HASH
+    """Bytes of the hashes that stand for so many leaves in a row, at most: two of each size but the largest."""
+    return min(hidden, max(1, 2 * hidden.bit_length() - 2)) * _HASH
