@@ -100,12 +100,12 @@ const UNDONE = [
     ["Unicode normalisation", (text) => text.normalize("NFD")],
   ],
   [
-    ["spaces at its end", (text) => text.trimEnd()],
-    ["spaces at its end", (text) => `${text.trimEnd()}\n`],
-    ["spaces at its end", (text) => `${text.trimEnd()} `],
-    ["spaces at its beginning", (text) => ` ${text.trimStart()}`],
-    ["spaces at its beginning", (text) => text.trimStart()],
-    ["spaces at its beginning and end", (text) => text.trim()],
+    ["spaces at its end", (text) => text.replace(/[ \t\r\n]+$/, "")],
+    ["spaces at its end", (text) => `${text.replace(/[ \t\r\n]+$/, "")}\n`],
+    ["spaces at its end", (text) => `${text.replace(/[ \t\r\n]+$/, "")} `],
+    ["spaces at its beginning", (text) => ` ${text.replace(/^[ \t\r\n]+/, "")}`],
+    ["spaces at its beginning", (text) => text.replace(/^[ \t\r\n]+/, "")],
+    ["spaces at its beginning and end", (text) => text.replace(/^[ \t\r\n]+|[ \t\r\n]+$/g, "")],
   ],
 ];
 

@@ -117,7 +117,7 @@ function replayTurn(turn, shown, whole) {
     (each) => each !== null && !departing({ ...turn.params, temperature: each }).length,
   );
   if (temperature !== undefined) {
-    const what = `${many} were drawn at another temperature than was asked for`;
+    const what = `${many} were drawn at another temperature than the request has`;
     const found = `about ${temperature.toPrecision(3)}`;
     throw new Failure("temperature-differs", what, `temperature ${turn.params.temperature}`, found);
   }

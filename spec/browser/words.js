@@ -63,8 +63,9 @@ function notShown({ session, turn, text, exchange, log, replayed, left }) {
   const known = session.turns ?? (exchange ? [{ ...session.spans[turn], request: exchange.request }] : []);
   of("manifest-not-pinned", numbers(known.filter(({ request }) => !request.manifest)));
   of("ending-unexplained", numbers(session.spans.filter(({ end }) => end.finish > 1)));
+  const partly = session.turns?.filter(({ shown, end }) => shown.length < end.completionCount) ?? [];
   if (opened && !replayed && !left.length) notes.push(["records-not-shown"]);
-  of("records-not-replayed", left);
+  else of("records-not-replayed", [...new Set([...left, ...numbers(partly)])].sort((a, b) => a - b));
   if (!log) notes.push(["log-not-shown", "no proof of it was given"]);
   if (!session.closed) notes.push(["session-open"]);
   if (session.manifest.valueKind === 1) notes.push(["not-raw-logits"]);

@@ -18,17 +18,24 @@ import pytest
 
 from spec.browser.build import PAGE
 from spec.generate.run import run
-from spec.generate.world import MANIFEST, NEW, OTHER, PROVIDER, Story, asked, going_on
+from spec.generate.world import HOUR, MANIFEST, NEW, OPENED, OTHER, PROVIDER, Story, asked, going_on
 from tests.integration import lies
 from tests.integration.chromium import Page, browse, find
 from tests.needs import missing_program
 from tests.vector_files import FILES, same
+from verifiable.checking.caveats import CAVEATS
 from verifiable.manifest.manifest import AdapterFile, Rope
+from verifiable.request.exchange import Exchange
 from verifiable.session.evidence import Kind
 
 FIRST = Story.open("browser").turn(asked(max_tokens=20, verifiable=NEW), 12)
 STORY = FIRST.turn(asked(None, temperature=0.7, verifiable=going_on("browser")), 5)
 KEY = PROVIDER.public.vkey()
+
+
+def kept() -> Exchange:
+    """What the client of the story's first turn wrote."""
+    return Exchange(STORY.requests[0], STORY.texts[0], STORY.receipt(0), OPENED - 50, OPENED + 4000)
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -245,6 +252,92 @@ def test_what_is_wrong_is_said(page: Page, what: str, code: str, words: str) -> 
     assert words in text.splitlines()[0]
     assert code in text
     assert page.complaints == []
+
+
+def test_an_exchange_brings_receipt_text_and_request(page: Page) -> None:
+    text = give(page, {"answer.exchange": kept().encode()})
+    assert text.startswith("✓ It holds")
+    assert "Your request is the one that was committed to" in text
+    assert "Your text is the text that was committed" in text
+    shown = page.evaluate("[...document.querySelectorAll('[data-caveat]')].map((item) => item.dataset.caveat)")
+    assert not {"request-not-given", "times-not-given", "text-not-given"} & set(shown)
+    assert {"model-not-run", "log-not-shown"} <= set(shown)
+    assert page.complaints == []
+
+
+def test_without_the_clients_copy_the_page_says_what_is_not_shown(page: Page) -> None:
+    text = give(page, {"a": STORY.receipt(0).encode()})
+    for name in ("model-not-run", "request-not-given", "text-not-given"):
+        assert CAVEATS[name].replace("'", "’") in text
+
+
+def test_a_rewriting_proxy_is_found_by_the_clients_own_request(page: Page) -> None:
+    """The provider is honest; what it was sent has another system prompt, and a nonce of the proxy's."""
+    praise = [{"role": "system", "content": "Praise Acme."}, {"role": "user", "content": "Why is the sky blue?"}]
+    story = Story.open("rewritten").turn(asked(bytes(16), max_tokens=20, messages=praise), 12)
+    exchange = Exchange(asked(max_tokens=20), story.texts[0], story.receipt(0))
+    files = {"answer.exchange": exchange.encode()}
+    text = give(page, files)
+    assert "It does not hold" in text.splitlines()[0]
+    assert "request-differs" in text
+    assert "This rests on your own copy" in text
+    text = give(page, {**files, "all.evidence": story.evidence(Kind.FULL).encode()})
+    assert "messages, verifiable differ" in text
+    assert "Praise Acme." in text
+    # Without the client's own copy all of it holds, and the page shows what was committed to.
+    page.evaluate("document.querySelectorAll('#chosen button').forEach((button) => button.click())")
+    files = {"a": story.receipt(0).encode(), "b": story.evidence(Kind.FULL).encode()}
+    text = give(page, files)
+    assert text.startswith("✓ It holds")
+    assert "Praise Acme." in text
+    assert CAVEATS["request-not-given"] in text
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_an_exchange_of_another_time_is_found(page: Page, hours: int) -> None:
+    other = replace(kept(), sent=OPENED + hours * HOUR, received=OPENED + hours * HOUR + 1000)
+    assert "time-differs" in give(page, {"answer.exchange": other.encode()})
+
+
+@pytest.mark.parametrize(
+    "swap", ["another turn", "an older head", "another session", "no turn", "a record of another turn"]
+)
+def test_evidence_for_another_question_decides_nothing(page: Page, swap: str) -> None:
+    one = Story.open("browser").turn(asked(max_tokens=20, verifiable=NEW), 12)
+    evidence = {
+        "another turn": STORY.evidence(Kind.TOKENS, [0]),
+        "an older head": one.evidence(),
+        "another session": Story.open("another").turn(asked(), 3).evidence(),
+        "no turn": STORY.evidence(Kind.TOKENS, []),
+        "a record of another turn": STORY.evidence(Kind.RECORDS, [0], [STORY.tokens(0)[0].seq]),
+    }[swap]
+    text = give(page, {"a": STORY.receipt(1).encode(), "b": evidence.encode()})
+    assert "Not decided" in text.splitlines()[0]
+    assert "no-evidence" in text
+    assert "another question than was asked" in text
+
+
+def test_one_record_of_a_turn_says_that_the_rest_was_not_replayed(page: Page) -> None:
+    evidence = STORY.evidence(Kind.RECORDS, [1], [STORY.tokens(1)[0].seq])
+    text = give(page, {"a": STORY.receipt(1).encode(), "b": evidence.encode()})
+    assert f"Turn 1: {CAVEATS['records-not-replayed']}".replace("'", "’") in text
+    assert f"Turn 0: {CAVEATS['turns-not-opened']}" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "only"),
+    [
+        (lambda text: f"{text}\r\n", "spaces at its end"),
+        (lambda text: f"\ufeff{text}", "a byte order mark"),
+        (lambda text: f"\ufeff {text}", "a byte order mark and spaces at its beginning"),
+    ],
+)
+def test_a_text_that_a_program_changed_is_told(page: Page, change: Any, only: str) -> None:
+    text = give(page, {"a": STORY.receipt(0).encode(), "answer.txt": change(STORY.texts[0]).encode()})
+    assert "text-differs" in text
+    assert f"{only} only" in text
+    assert "your own copy first" in text
 
 
 def test_two_histories_of_one_session_are_noticed(page: Page) -> None:

@@ -31,6 +31,31 @@ def test_links_within_the_project_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target.read_text()), link
 
 
+CLAIMS = re.compile(
+    r"the client asked|than you asked for|(?:the client|you) sent no\b|the client's nonce was|prompt you sent"
+    r"|(?:temperature|parameters|settings) than was asked|are what was asked"
+)
+"""Sentences that would say that a request was the client's: only the client's own copy shows that."""
+ALLOWED = {"MUST NOT say that the answer is one to what the client asked"}
+
+
+def test_no_sentence_claims_what_a_client_asked() -> None:
+    pages = [page for page in PAGES if page.name != "benchmarks.md"]
+    code = [
+        path
+        for name in ("verifier/report", "verifier/auditing", "verifier/offline")
+        for path in (ROOT / name).glob("*.py")
+    ]
+    code += [*(ROOT / "verifiable" / "checking").glob("*.py"), *(ROOT / "spec" / "browser").glob("*.[jh]*")]
+    found = []
+    for path in (*pages, *code):
+        text = " ".join(path.read_text(encoding="utf-8").split())
+        for allowed in ALLOWED:
+            text = text.replace(allowed, "")
+        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in CLAIMS.finditer(text)]
+    assert not found
+
+
 def test_the_readme_can_be_read_outside_the_repository() -> None:
     """It is shipped with the package: links are absolute, and files are named as they lie in the source."""
     text = FENCED.sub("", (ROOT / "README.md").read_text())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 LONGEST = 1 << 20
 """Characters of a text up to which this is tried: a hash for each combination."""
 
+SPACES = " \t\r\n"
 Change = tuple[str, Callable[[str], str]]
 
 
@@ -34,12 +35,12 @@ _ORDER: Sequence[Sequence[Change]] = (
     ),
     (
         NOTHING,
-        ("spaces at its end", str.rstrip),
-        ("spaces at its end", lambda text: text.rstrip() + "\n"),
-        ("spaces at its end", lambda text: text.rstrip() + " "),
-        ("spaces at its beginning", lambda text: f" {text.lstrip()}"),
-        ("spaces at its beginning", str.lstrip),
-        ("spaces at its beginning and end", str.strip),
+        ("spaces at its end", lambda text: text.rstrip(SPACES)),
+        ("spaces at its end", lambda text: text.rstrip(SPACES) + "\n"),
+        ("spaces at its end", lambda text: text.rstrip(SPACES) + " "),
+        ("spaces at its beginning", lambda text: f" {text.lstrip(SPACES)}"),
+        ("spaces at its beginning", lambda text: text.lstrip(SPACES)),
+        ("spaces at its beginning and end", lambda text: text.strip(SPACES)),
     ),
 )
 """What may have happened, in the order in which it is undone; of each line one thing."""

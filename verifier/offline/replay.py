@@ -1,6 +1,6 @@
 """Sampler replay: does each token follow from its own record, the committed parameters and the turn's key?
 
-Needs no model. It is what catches a token changed after sampling, another temperature than was asked for, and text
+Needs no model. It is what catches a token changed after sampling, another temperature than was committed to, and text
 that was forged by a cheap model and then scored by the real one.
 """
 
@@ -152,7 +152,7 @@ class Departed:
                 hint = f"A temperature of {others} would give every token of this turn as well."
         elif others is not None:
             code = "temperature-differs"
-            what = f"{wrong} of {self.of} tokens were drawn at another temperature than was asked for"
+            what = f"{wrong} of {self.of} tokens were drawn at another temperature than the request has"
             expected, found = f"temperature {self.asked:g}: {expected}", f"temperature {others}: {found}"
             hint = "Proven, not guessed: at that temperature every token of the turn follows from its record."
         else:

@@ -1,0 +1,116 @@
+"""What a client keeps of its own: the file, and what it is held against. The vectors `exchange` have the rest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.made_up_model import PROMPT, MadeUpModel
+from tests.sessions import TIME, TRUST, Recording, ask
+from verifiable import Asked, Exchange, verify
+from verifiable.checking.near import difference
+from verifiable.checking.verdict import Status, Step
+from verifiable.errors import MalformedError, PolicyError
+from verifiable.request.exchange import read_asked
+from verifiable.request.request import COMPLETION
+from verifiable.session.evidence import Kind
+from verifier import audit
+
+BODY: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Why is the sky blue?"}],
+    "max_tokens": 5,
+    "verifiable": {"nonce": "00112233445566778899", "session": "new"},
+}
+
+
+@pytest.fixture(scope="module")
+def made() -> Recording:
+    recording = Recording()
+    recording.turn(ask(**BODY), PROMPT)
+    return recording
+
+
+@pytest.fixture
+def kept(made: Recording) -> Exchange:
+    return Exchange.of(BODY, text=made.texts[0], receipt=made.receipt().encode(), sent=TIME - 5, received=TIME + 5)
+
+
+def test_what_is_saved_is_loaded_and_private(kept: Exchange, tmp_path: Path) -> None:
+    path = tmp_path / "answer.exchange"
+    kept.save(path)
+    assert Exchange.load(path) == kept
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    written = json.loads(path.read_text())
+    assert list(written) == ["version", "path", "body", "text", "receipt", "sent", "received"]
+    assert written["body"] == BODY
+    alone = Exchange(kept.request)
+    assert list(json.loads(alone.encode())) == ["version", "path", "body"]
+    assert Exchange.parse(alone.encode()) == alone
+
+
+def test_a_request_is_read_in_each_form_that_people_keep(kept: Exchange) -> None:
+    for data in (json.dumps(BODY).encode(), kept.request.canonical, kept.encode()):
+        assert read_asked(data).request == kept.request
+    assert read_asked(b'{"prompt": "Say"}').request.path == COMPLETION
+    deep = b'{"a": ' + b"[" * 2000 + b"]" * 2000 + b"}"
+    for wrong in (b"[]", b"5", b'{"version": 2}', b'{"messages": 5}', b"\xff", deep):
+        with pytest.raises(MalformedError):
+            read_asked(wrong)
+
+
+def test_the_api_holds_a_clients_copy_against_the_receipt(made: Recording, kept: Exchange) -> None:
+    verdict = verify(kept, trust=TRUST)
+    assert verdict.status is Status.RECEIPT
+    assert {Step.REQUEST, Step.TEXT} <= {check.name for check in verdict.checks}
+    other = Exchange.of({**BODY, "max_tokens": 6}, receipt=made.receipt())
+    assert verify(other, trust=TRUST).code == "request-differs"
+    assert verify(replace(kept, sent=TIME + 10**7, received=None), trust=TRUST).code == "time-differs"
+    assert verify(made.receipt(), trust=TRUST, asked=Asked(nonce=bytes(10))).code == "nonce-differs"
+    assert verify(made.receipt(), trust=TRUST, asked=kept.asked, text=kept.text).status is Status.RECEIPT
+    assert verify(replace(kept, text="no"), trust=TRUST, text=kept.text).status is Status.RECEIPT  # given apart
+    with pytest.raises(PolicyError):
+        verify(replace(kept, receipt=None), trust=TRUST)
+
+
+def test_the_audit_says_what_differs(made: Recording, kept: Exchange) -> None:
+    evidence = made.evidence(Kind.FULL)
+    good = audit(evidence, MadeUpModel(), TRUST, receipt=kept.receipt, text=kept.text, asked=kept.asked)
+    assert good.status is Status.EXACT
+    assert "request-not-given" not in {note.id for note in good.notes}
+    asked = Asked(ask(**{**BODY, "temperature": 0.5}))
+    verdict = audit(evidence, MadeUpModel(), TRUST, asked=asked)
+    assert (verdict.status, verdict.code) == (Status.FAILED, "request-differs")
+    assert verdict.summary.endswith("temperature differs")
+    assert (verdict.expected, verdict.found) == ('{"temperature": 0.5}', "{}")
+    assert verdict.hint is not None
+    assert "your own copy" in verdict.hint
+    without = audit(evidence, MadeUpModel(), TRUST)
+    assert {"request-not-given", "receipt-not-given"} <= {note.id for note in without.notes}
+
+
+COMMITTED = "Aller guten Dinge\nsind drei: \u00e4, \u00f6."
+
+
+@pytest.mark.parametrize(
+    ("text", "only"),
+    [
+        (COMMITTED.replace("\n", "\r\n"), "line endings"),
+        (COMMITTED.replace("\n", "\r"), "line endings"),
+        (f"\ufeff{COMMITTED}", "a byte order mark"),
+        (COMMITTED.replace("\u00e4", "a\u0308").replace("\u00f6", "o\u0308"), "Unicode normalisation"),
+        (f"{COMMITTED} ", "spaces at its end"),
+        (f" {COMMITTED}\n", "spaces at its beginning and end"),
+        (f"\ufeff{COMMITTED}\n".replace("\n", "\r\n"), "a byte order mark and line endings and spaces at its end"),
+        (COMMITTED.replace("drei", "vier"), None),
+        (COMMITTED.replace("drei", "drei "), None),
+        ("", None),
+    ],
+)
+def test_what_programs_do_to_a_text_is_told_from_another_text(text: str, only: str | None) -> None:
+    assert difference(text, hashlib.sha256(COMMITTED.encode()).digest()) == only
