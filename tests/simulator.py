@@ -11,6 +11,7 @@ To cheat, change what it holds or how it answers:
 
     provider.recordings.popitem()                      # a session is no longer listed
     provider.withheld = {sessions[0].session.hex()}    # nor shown, but still listed
+    provider.earlier = {(session, size): recording}    # as it was when it had so many leaves
     provider.change = lambda path, body: body[:-1]     # any answer, by its path
     provider.log.entries[0] = b"rewritten"             # the log forgets what it published
     provider.log.consistency = lambda old, new: b"{}"  # or does not prove that it grew
@@ -162,6 +163,7 @@ class Provider:
         self.logs = log is not None
         self.asked: list[str] = []
         self.withheld: set[str] = set()
+        self.earlier: dict[tuple[str, int], Recording] = {}
         self.change: Callable[[str, bytes], bytes] = lambda path, body: body
 
     def __call__(self, handler: BaseHTTPRequestHandler) -> None:
@@ -205,7 +207,7 @@ class Provider:
                 pass
             case _:
                 return None
-        made = self.recordings.get(session)
+        made = self.earlier.get((session, int(query.get("size", 0))), self.recordings.get(session))
         if made is None or session in self.withheld:
             return None
         by_key = handler.headers.get("Authorization") == f"Bearer {KEY}"
@@ -214,6 +216,8 @@ class Provider:
         if what == "receipt":
             return made.receipt().encode()
         turns = None if "turns" not in query else [int(turn) for turn in query["turns"].split(",")]
+        if turns is not None and max(turns) >= made.log.turns:
+            return None
         kind = {"tokens": Kind.TOKENS, "full": Kind.FULL}[query.get("kind", "tokens")]
         return made.evidence(kind, turns).encode()
 
