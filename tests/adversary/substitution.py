@@ -21,14 +21,14 @@ from functools import partial
 from pathlib import Path
 
 from tests.made_up_model import PROMPT, MadeUpModel
-from tests.sessions import PROVIDER, TRUST, Recording, ask, made_up, manifest
+from tests.sessions import PROVIDER, TRUST, Recording, Row, ask, made_up, manifest
 from tests.simulator import KEY, LOG, Log, Provider, other_model, seed, serve
 from verifiable.checking.checks import check_receipt
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import VerifiableError
 from verifiable.manifest.manifest import Manifest
 from verifiable.request.request import Request
-from verifiable.sampling.logits import Ranked
+from verifiable.sampling.logits import Entries, Ranked
 from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, choose
 from verifiable.session.challenge import draw_turns
 from verifiable.session.evidence import Evidence, Kind
@@ -103,6 +103,7 @@ def snapshots() -> list[Snapshot]:
         ("one honest turn", first, True, True, "h"),
         ("one by another model", first, True, True, "c"),
         ("honest, second manifest", second, True, True, "h"),
+        ("records of another length, second manifest", second, True, True, "r"),
         ("by another model, second manifest", second, True, True, "c"),
         ("the other provider's, honest", strange, False, True, "h"),
         ("the other provider's, by another model", strange, False, True, "c"),
@@ -112,12 +113,23 @@ def snapshots() -> list[Snapshot]:
             made = Recording(manifest=stated, session=bytes([number]) * 16, capability=bytes([number]) * 32)
             for turn, kind in enumerate(turns[:count]):
                 made.draws = worst if kind == "d" else choose
-                made.turn(_request(made, turn, len(turns) > 1), PROMPT, other_model if kind == "c" else made_up)
+                made.turn(_request(made, turn, len(turns) > 1), PROMPT, _row(kind, stated.k))
             if closed and count == len(turns):
                 made.close()
             cheated = frozenset(turn for turn, kind in enumerate(turns) if kind != "h")
             shown.append(Snapshot(f"{name}, {count} of {len(turns)}", made, cheated, ours))
     return shown
+
+
+def _row(kind: str, k: int) -> Row:
+    """What the provider's model computes in a turn of a kind, as records of k entries."""
+    row, many = other_model if kind == "c" else made_up, k + 1 if kind == "r" else k
+
+    def cut(ids: Sequence[int]) -> Entries:
+        entries = row(ids)
+        return Entries(entries.ids[:many], entries.logits[:many])
+
+    return cut
 
 
 def _request(made: Recording, turn: int, several: bool) -> Request:
@@ -202,6 +214,16 @@ def judge(asked: Asked, verdict: Verdict) -> str | None:
     return None
 
 
+class Model(MadeUpModel):
+    """The model that both providers promise, with records as long as they are asked for."""
+
+    def score(
+        self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False
+    ) -> list[Entries]:
+        whole = super().score(prompt, tokens, k, as_generated=as_generated)
+        return [Entries(entries.ids[:k], entries.logits[:k]) for entries in whole]
+
+
 class World:
     """What both providers ever showed, and a server that shows it. `cells` has every substitution."""
 
@@ -241,7 +263,7 @@ class World:
             yield name, partial(self._lottery, {"receipt": given.body}, each, turns=1)
 
     def _auditor(self) -> Auditor:
-        return Auditor(MadeUpModel(), TRUST, self._folder)
+        return Auditor(Model(), TRUST, self._folder)
 
     @contextmanager
     def _served(self, bodies: Mapping[str, bytes], only: Snapshot | None = None, first: bool = False) -> Iterator[str]:
@@ -274,7 +296,7 @@ class World:
             return [(_asked(each, [turn]), audit_session(self._auditor(), client, wanted))]
 
     def _file(self, each: Snapshot, turn: int, evidence: bytes) -> list[Judged]:
-        verdict = audit(evidence, MadeUpModel(), TRUST, receipt=each.receipt(turn), text=each.made.texts[turn])
+        verdict = audit(evidence, Model(), TRUST, receipt=each.receipt(turn), text=each.made.texts[turn])
         return [(_asked(each, [turn]), verdict)]
 
     def _offline(self, each: Snapshot, turn: int, evidence: bytes) -> list[Judged]:

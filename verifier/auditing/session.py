@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from os import PathLike
 
 from verifiable.checking.asked import check_asked
@@ -19,17 +19,20 @@ from verifiable.checking.checks import (
     OpenedSession,
     OpenedTurn,
     check_evidence,
+    check_evidence_under,
+    check_head,
     check_receipt,
     check_text,
     require_trust,
 )
 from verifiable.checking.verdict import Status, Step, Verdict
-from verifiable.errors import VerifiableError, VerificationError
+from verifiable.errors import MalformedError, VerifiableError, VerificationError
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.manifest.manifest import Manifest
 from verifiable.request.exchange import NOTHING, Asked
 from verifiable.session.challenge import SEED_BYTES
 from verifiable.session.evidence import Evidence, Kind
+from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PublicKey
 from verifier.auditing import rounding, scope
@@ -41,7 +44,7 @@ from verifier.auditing.turn import TurnResult, check_words, recompute
 from verifier.model.reexecute import Progress, Reexecutor
 from verifier.model.worker import Worker
 from verifier.offline.fault import Fault
-from verifier.offline.question import check_answers, check_whole
+from verifier.offline.question import Question, check_answers, check_whole
 from verifier.offline.rebuild import Bound, check_same_history
 from verifier.offline.replay import replay_records, replayable
 from verifier.tolerant.calibration import Calibration
@@ -92,7 +95,7 @@ def audit(
         if isinstance(model, (str, PathLike)):
             model = stack.enter_context(Worker(model, threads=threads, progress=progress, adapters=adapters))
         try:
-            opened = _open(journal, evidence, trust)
+            opened = _open(journal, evidence, client, trust)
         except CheckFailed as failed:
             return failed.fault.verdict(checks=tuple(journal.checks), details=AuditDetails(fault=failed.fault))
         try:
@@ -126,18 +129,29 @@ def audit(
     )
 
 
-def _open(journal: Journal, evidence: OpenedEvidence | Evidence | bytes, trust: Sequence[PublicKey]) -> OpenedEvidence:
-    """Steps 1 to 17."""
+def _open(
+    journal: Journal, evidence: OpenedEvidence | Evidence | bytes, receipt: Receipt | None, trust: Sequence[PublicKey]
+) -> OpenedEvidence:
+    """Steps 1 to 17. Of another session than the receipt's, nothing but the head is looked at."""
     if isinstance(evidence, bytes):
         with journal.step(Step.FILE):
             evidence = Evidence.parse(evidence)
     with journal.step(Step.SIGNATURES) as passed:
-        opened = evidence if isinstance(evidence, OpenedEvidence) else check_evidence(evidence, trust)
+        opened = evidence if isinstance(evidence, OpenedEvidence) else _check(evidence, receipt, trust)
         passed(
             f"signed by {opened.session.manifest.provider}; {opened.session.head.size} leaves give the signed root; "
             "parameters and nonces follow from the requests committed to"
         )
     return opened
+
+
+def _check(evidence: Evidence, receipt: Receipt | None, trust: Sequence[PublicKey]) -> OpenedEvidence:
+    signed = check_head(evidence.manifest, evidence.head, trust)
+    if receipt is not None:
+        with suppress(MalformedError):  # a receipt that has no head is refused with all of its checks
+            held = Head.peek(receipt.head)
+            Question(held.session).check_head(signed.head)
+    return check_evidence_under(signed, evidence)
 
 
 def _bind(

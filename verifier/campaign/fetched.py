@@ -145,8 +145,8 @@ def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
         received = wanted.evidence = Received(client.evidence(wanted.session, "tokens", wanted.turns, wanted.size))
         evidence, signed = received.parse(auditor.trust)
         latest = None if auditor.memory is None else auditor.memory.head(signed)
-        opened = received.open(evidence, signed)
         Question(wanted.session).check_head(signed.head)
+        opened = received.open(evidence, signed)
         if wanted.listed is not None:
             wanted.promised = listed_head(signed, wanted.listed)
         wanted.question.check(opened)
@@ -163,8 +163,9 @@ def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched:
     """Audit what was fetched; asks the provider for all records where they are needed."""
     received = fetched.evidence
     promised = fetched.listed is not None or auditor.memory is not None
-    if received is None or (fetched.error is not None and (promised or received.opened is not None)):
-        error = fetched.error or VerificationError("no evidence was fetched", code="no-evidence")
+    error = fetched.error or VerificationError("no evidence was fetched", code="no-evidence")
+    stray = received is not None and received.opened is None and error.code == "no-evidence"
+    if received is None or (fetched.error is not None and (promised or stray or received.opened is not None)):
         return from_error(error, session=fetched.session.hex())
 
     def fetch_full(turn: int) -> OpenedEvidence:

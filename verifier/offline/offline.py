@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from verifiable.checking.caveats import Caveat
-from verifiable.checking.checks import OpenedReceipt, check_evidence, check_receipt, require_trust
+from verifiable.checking.checks import OpenedReceipt, check_evidence_under, check_head, check_receipt, require_trust
 from verifiable.checking.offline import accepted, refused
 from verifiable.checking.verdict import Check, Step, Verdict, from_error
 from verifiable.errors import MalformedError, VerifiableError, VerificationError
@@ -17,7 +17,7 @@ from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
 from verifiable.tlog.merkle import leaf_hash
 from verifiable.wire.keys import PublicKey
-from verifier.offline.question import check_answers, not_opened
+from verifier.offline.question import Question, check_answers, not_opened
 from verifier.offline.rebuild import Bound, check_same_history
 from verifier.offline.replay import replay_records, replayable
 
@@ -49,7 +49,9 @@ def _request(evidence: Evidence, turn: int) -> Request | None:
 def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, trust: Sequence[PublicKey]) -> Verdict:
     checks = list(verdict.checks)
     try:
-        opened = check_evidence(evidence, trust)
+        signed = check_head(evidence.manifest, evidence.head, trust)
+        Question(held.session.head.session).check_head(signed.head)
+        opened = check_evidence_under(signed, evidence)
         check_answers(opened, held)
         mine = Bound.of(held.receipt.opening, held.session.head)
         check_same_history(mine, Bound.of(evidence.opening, opened.session.head))
