@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import struct
+import time
 from itertools import pairwise
 
 import pytest
@@ -72,6 +73,26 @@ def test_long_arrays_are_kept_only_when_asked_for(tmp_path):
     assert path.read_bytes()[place.offset :][: place.size] == struct.pack("<5000I", *range(5000))
     assert info.metadata["x.after"] == 7
     assert inspect(path, arrays=True).metadata["x.long"] == tuple(range(5000))
+
+
+def test_a_file_is_read_again_when_it_may_have_changed(tmp_path, monkeypatch):
+    file = small()
+    path = write(tmp_path, file)
+    assert inspect(path) is not inspect(path)  # written just now: a change need not show in its times
+    later = time.time_ns() + 10**10
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time_ns", lambda: later)
+        first = inspect(path)
+        assert inspect(path) is first
+        assert isinstance(inspect(path, arrays=True).metadata["tokenizer.ggml.tokens"], tuple)
+        file.entries.append(Entry("x.after", U32, 7))
+        assert "x.after" in inspect(write(tmp_path, file)).metadata
+        path.write_bytes(path.read_bytes()[:-200])
+        with pytest.raises(MalformedError):
+            inspect(path)
+        path.unlink()
+        with pytest.raises(EngineError):
+            inspect(path)
 
 
 def test_a_field_knows_its_bytes(tmp_path):

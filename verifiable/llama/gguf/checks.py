@@ -136,14 +136,20 @@ class _Rules:
             raise self.fail(f"{TOKENS} has the wrong type", "an array of strings")
         if not 1 <= len(tokens) <= MAX_TOKENS:
             raise self.fail(f"{TOKENS} has a wrong length", f"1 to {MAX_TOKENS:,}", f"{len(tokens):,}")
-        seen: dict[bytes, int] = {}
-        for number, token in enumerate(tokens):
-            # It reads C strings, and gives a name to those that are empty.
-            text = token.partition(b"\0")[0] or b"[EMPTY_%d]" % number
-            if seen.setdefault(text, number) != number:
-                raise self.fail(f"tokens {seen[text]} and {number} are the same", "a text of its own for each", text)
+        texts = set(tokens)
+        if len(texts) < len(tokens) or b"" in texts or any(b"\0" in token for token in tokens):
+            texts = self._texts(tokens)
         if self.info.metadata.get("tokenizer.ggml.model") == "llama":
             # llama_vocab::byte_to_token looks for these without asking, while it tokenises a text that needs them.
             for byte in range(256):
-                if b"<0x%02X>" % byte not in seen and bytes([byte]) not in seen:
+                if b"<0x%02X>" % byte not in texts and bytes([byte]) not in texts:
                     raise self.fail("the vocabulary has no token for a byte", f"<0x{byte:02X}>")
+
+    def _texts(self, tokens: list[bytes]) -> set[bytes]:
+        """The vocabulary as llama.cpp has it: it reads C strings, and gives a name to those that are empty."""
+        seen: dict[bytes, int] = {}
+        for number, token in enumerate(tokens):
+            text = token.partition(b"\0")[0] or b"[EMPTY_%d]" % number
+            if seen.setdefault(text, number) != number:
+                raise self.fail(f"tokens {seen[text]} and {number} are the same", "a text of its own for each", text)
+        return set(seen)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from types import MappingProxyType
@@ -55,6 +56,12 @@ KEPT: Final = 1024
 """Arrays of up to so many elements are kept as values; of longer ones only the place is."""
 _ADVICE: Final = "The download was probably cut short or the file was changed. Fetch it again and compare the hash"
 _INT64_MAX: Final = 2**63 - 1
+_REMEMBERED: Final = 16
+_SETTLED: Final = 2_000_000_000
+"""Nanoseconds after which a change of a file is sure to show in its times, however coarse its file system's are."""
+_Version = tuple[int, ...]
+_known: dict[_Version, GGUFInfo] = {}
+"""Sound models, by what changes with the file: an engine asks three times for the same one while it starts."""
 
 
 class GgufReader:
@@ -167,13 +174,31 @@ def inspect(path: str | PathLike[str], arrays: bool = False) -> GGUFInfo:
     """Read and check the head of one GGUF file: structure, places of the tensors, and what llama.cpp takes for granted.
 
     `path` is one part, when the model is split. With `arrays` long ones (tokens, merges) are kept as values too, not as
-    places alone.
+    places alone. A file that has not changed since it was last read is not read again.
 
     Raises:
         MalformedError: the file is not a well-formed GGUF file, or llama.cpp would crash on it.
         EngineError: it cannot be read.
     """
-    return _inspect(path, arrays, check)
+    version = None if arrays else _version(path)
+    if version is None:
+        return _inspect(path, arrays, check)
+    info = _known.pop(version, None) or _inspect(path, False, check)
+    _known[version] = info  # the last in the order of use
+    if len(_known) > _REMEMBERED:
+        _known.pop(next(iter(_known)), None)
+    return info
+
+
+def _version(path: str | PathLike[str]) -> _Version | None:
+    """What is another when the file is; None where that can't be told, as it was changed just now or is not there."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _SETTLED:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def inspect_adapter(path: str | PathLike[str]) -> GGUFInfo:
