@@ -3,12 +3,13 @@
 The tolerant tier at work on a real model: a calibration from one half of the conversations, tested on the other half,
 and the other way round. For each deviation: how far apart it is from honest rounding (area under the ROC curve, one
 conversation of 32 tokens), and the tokens that reach a power of 0.999 at alpha 1e-6. For each honest class, also
-classes that the calibration does not know: the highest e-value, which must stay below 1e6.
+classes that the calibration does not know, and other temperatures: the highest e-value, which must stay below 100 (an
+accusation takes 1e6). Records that are steered within a budget of 0.25 logits rms must be told within 500 tokens.
 
     python -m benchmarks.detection                       # a small budget
     python -m benchmarks.detection --conversations 120 --tokens 64 --keep DIR    # full size: an hour or two
     python -m benchmarks.detection --honest --conversations 180    # no deviations: false accusations alone
-    python -m benchmarks.detection --from FILE           # the figures of a run that was kept, without a model
+    python -m benchmarks.detection --from FILE FILE      # the figures of runs that were kept, without a model
     python -m benchmarks.detection --other-build DIR     # a second llama-cpp-python, unpacked in DIR: a real class
 
 The temperature is not told by logits but by replay, exactly: how many tokens until the first that 0.7 does not give.
@@ -62,6 +63,8 @@ GOAL, WITHIN = "steered-0.25", 500
 """The deviation, and the tokens within which it has to be told with probability 0.95."""
 PLAIN = "plain-"
 """Before the name of an honest class in a file that was kept: as an audit would see it."""
+ELSEWHERE = (0.0, 0.3, 1.5)
+"""Temperatures at which honest tokens are drawn as well, though calibrations draw at another."""
 HELD = ("kv-f16-small", "tiled", "other-build")
 """Honest classes that calibrations are made without: the test is whether they are accused all the same."""
 
@@ -128,6 +131,10 @@ def collect(options: Options) -> tuple[Samples, Scored, Runtime]:
             made.honest.append(sample(item, claims, grounds))
             made.known.append(sample(item, claims, grounds, noisier=True))
             stranger = claims
+        for temperature in ELSEWHERE:
+            item = Class(f"{made.honest[-1].name} at temperature {temperature:g}", "", runtime)
+            drawn = grounds_of(own, K, options.seed.encode(), temperature=temperature)
+            made.held.append(sample(item, stranger, drawn))
         if options.other_build is not None:
             with other_build(options.other_build), Worker(path) as elsewhere:
                 item = Class("other-build", "another build of llama.cpp", runtime)
@@ -161,7 +168,7 @@ def cut(entries: Entries) -> Entries:
     return Entries(entries.ids[:K], entries.logits[:K])
 
 
-def measure(kept: Path | None, **chosen: Any) -> list[Figure]:
+def measure(kept: Sequence[Path] | None, **chosen: Any) -> list[Figure]:
     if kept is not None:
         return again(kept)
     options = Options(**chosen)
@@ -173,7 +180,7 @@ def measure(kept: Path | None, **chosen: Any) -> list[Figure]:
         everything = Calibration(
             ("benchmark",), settings_of(runtime), (), K, "", origin, tuple(made.known), (*others, *made.cheats), {}
         )
-        everything.save(options.keep / f"detection-{options.model}.json")
+        everything.save(options.keep / f"detection-{options.model}-{options.seed}.json")
     return [*figures(made), *temperature(plain)]
 
 
@@ -213,20 +220,31 @@ def figures(made: Samples) -> list[Figure]:
     return rows
 
 
-def again(kept: Path) -> list[Figure]:
-    """The figures of a run whose samples were kept."""
-    samples = Calibration.load(kept)
-    plain = [
-        replace(item, name=item.name.removeprefix(PLAIN)) for item in samples.deviations if item.name.startswith(PLAIN)
-    ]
+def again(kept: Sequence[Path]) -> list[Figure]:
+    """The figures of runs whose samples were kept."""
+    samples = [Calibration.load(path) for path in kept]
+    known = joined([each.honest for each in samples])
+    names = {item.name for item in known}
+    rest = joined([each.deviations for each in samples])
+    plain = [replace(item, name=item.name.removeprefix(PLAIN)) for item in rest if item.name.startswith(PLAIN)]
     return figures(
         Samples(
-            list(samples.honest),
-            [item for item in plain if item.name not in HELD],
-            [item for item in plain if item.name in HELD],
-            [item for item in samples.deviations if not item.name.startswith(PLAIN)],
+            known,
+            [item for item in plain if item.name in names],
+            [item for item in plain if item.name not in names],
+            [item for item in rest if not item.name.startswith(PLAIN)],
         )
     )
+
+
+def joined(runs: Sequence[Sequence[Sample]]) -> list[Sample]:
+    """The samples that every run has, with the conversations of all of them."""
+    tables = [{item.name: item for item in samples} for samples in runs]
+    return [
+        replace(item, conversations=tuple(talk for table in tables for talk in table[item.name].conversations))
+        for item in runs[0]
+        if all(item.name in table for table in tables)
+    ]
 
 
 def part(item: Sample, first: int, last: int | None) -> Sample:
@@ -292,5 +310,7 @@ if __name__ == "__main__":
     options.add_argument("--keep", type=Path, metavar="DIR", help="folder for the samples")
     options.add_argument("--other-build", type=Path, metavar="DIR", help="a second llama-cpp-python: one more class")
     options.add_argument("--honest", action="store_true", help="no deviations: false accusations alone")
-    options.add_argument("--from", dest="kept", type=Path, metavar="FILE", help="samples that were kept; no model")
+    options.add_argument(
+        "--from", dest="kept", type=Path, nargs="+", metavar="FILE", help="samples of runs that were kept; no model"
+    )
     sys.exit(main(measure, "detection", __doc__, options=options))

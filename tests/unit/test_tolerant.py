@@ -19,6 +19,7 @@ from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.manifest.manifest import Runtime
 from verifiable.sampling.logits import Candidates, Entries, Ids, Ranked
+from verifiable.sampling.processors import Processor
 from verifiable.sampling.sampler import SamplingParams, choose
 from verifiable.session.challenge import place_window, window_lot
 from verifiable.session.evidence import Kind
@@ -92,17 +93,18 @@ class Rounding(MadeUpModel):
         skip: int = 0,
     ) -> tuple[list[Entries], list[bytes]]:
         records = self.score([*prompt, *tokens[:skip]], tokens[skip:], k)
-        return records, self._masks([record.ids for record in records])
+        return records, self._masks([record.ids for record in records], params)
 
     def masks(
         self, tokens: Sequence[int], ids: Sequence[Ids], params: SamplingParams, constraint: bytes
     ) -> list[bytes]:
         if not self.vocabulary:
             return super().masks(tokens, ids, params, constraint)
-        return self._masks(ids)
+        return self._masks(ids, params)
 
-    def _masks(self, ids: Sequence[Ids]) -> list[bytes]:
-        return [(each >= ENDING).astype("u1").tobytes() for each in ids]
+    def _masks(self, ids: Sequence[Ids], params: SamplingParams) -> list[bytes]:
+        least = ENDING if params.ignore_eos else 0
+        return [(each >= least).astype("u1").tobytes() for each in ids]
 
 
 def talk(number: int, row, tokens: int = TOKENS, **how: Any) -> Recording:
@@ -373,6 +375,71 @@ def test_a_turn_of_which_records_alone_are_shown_never_passes(calibration):
     position = len(PROMPT)
     verdict = check(made, calibration, Kind.RECORDS, positions=[position])
     assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "no-evidence")
+
+
+def test_of_a_long_turn_with_processors_the_window_alone_is_computed(calibration):
+    """Its state at the window's start is that of all tokens before."""
+    verdicts = []
+    for number in range(8):
+        made = Recording(session=number.to_bytes(16, "big"), draws=penalised())
+        body: dict[str, Any] = {"frequency_penalty": 2.0, "temperature": 0.01}
+        made.turn(ask(max_tokens=48, verifiable={"nonce": f"{number:020x}"}, **body), PROMPT, narrow, ends=frozenset())
+        verdicts.append(check(made, calibration, seed=b"w" * 32, model=Narrow(probed=ELSEWHERE)))
+    assert max(comparison(verdict).distances.start for verdict in verdicts) > 8
+    settled, _ = decide_sessions(calibration, verdicts)
+    assert {verdict.status for verdict in settled} == {Status.STATISTICAL}
+    lost = [comparison(verdict).distances.lost.max() for verdict in verdicts]
+    assert max(lost) < 1.0  # the auditor's own candidates have the penalties of the tokens before the window
+
+
+def narrow(ids: Sequence[int]) -> Entries:
+    """Like the provider's rounding of a model that repeats itself: the same few ids all the time."""
+    same = rounded("provider")(ids[:1])
+    moved = (same.logits + 0.05 * rounded("provider")(ids).logits).astype(np.float32)
+    order = np.lexsort((same.ids, -moved))
+    return Entries(same.ids[order], moved[order])
+
+
+@dataclass
+class Narrow(Rounding):
+    """The model of `narrow`, under a rounding of its own."""
+
+    def score(
+        self, prompt: Sequence[int], tokens: Sequence[int], k: int, *, as_generated: bool = False
+    ) -> list[Entries]:
+        ids, rows = [*prompt, *tokens], []
+        own = rounded(self.settings, self.size)
+        for index in range(len(tokens)):
+            prefix = ids[: len(prompt) + index]
+            record = narrow(prefix)
+            noise = own(prefix).logits - made_up(prefix).logits
+            moved = (record.logits + noise).astype(np.float32)
+            order = np.lexsort((record.ids, -moved))
+            rows.append(Entries(record.ids[order], moved[order]))
+        return rows
+
+
+def penalised():
+    """Honest draws of a turn with penalties, whose state is kept from token to token."""
+    state: dict[str, Processor] = {}
+
+    def draw(entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
+        processor = state.setdefault("turn", Processor(params, K))
+        token = choose(processor.candidates(entries), params, key, position)
+        processor.accept(token)
+        return token
+
+    return draw
+
+
+def test_a_conversation_with_nothing_to_choose_from_is_not_counted(calibration):
+    quiet = [distances(at, rounded("provider")) for at in range(8)]
+    forced = [replace(one, replays=np.where(np.arange(len(one)) < 9, 0.0, one.replays)) for one in quiet]
+    assert len(decide(calibration, quiet).used) == 8
+    decision = decide(calibration, [*forced, *quiet])
+    assert decision.used == tuple(range(8, 16))
+    ruling = decision.ruling(0, TOKENS)
+    assert (ruling.status, ruling.code) == (Status.INCONCLUSIVE, "too-little-evidence")
 
 
 def steering(number: int, budget: float) -> Recording:

@@ -296,11 +296,13 @@ def claims_of(worker: Worker, item: Class, talks: Sequence[Conversation], k: int
     return [worker.score([*more, *talk.prompt], talk.answer, k) for talk in talks]
 
 
-def grounds_of(own: Sequence[Scored], k: int, seed: bytes, suppressed: Sequence[int] = ()) -> list[Ground]:
+def grounds_of(
+    own: Sequence[Scored], k: int, seed: bytes, suppressed: Sequence[int] = (), temperature: float = DRAWN
+) -> list[Ground]:
     """What an audit would know of each conversation before it looks at a claim. `own` are the replays; the draws are
     with noise that follows from the seed.
     """
-    params = SamplingParams(DRAWN, k, 1.0, 0.0, 1)
+    params = SamplingParams(temperature, k, 1.0, 0.0, 1)
     grounds = []
     for at, talk in enumerate(zip(*own, strict=True)):
         key = hashlib.sha256(b"calibration" + seed + at.to_bytes(4, "big")).digest()

@@ -107,9 +107,10 @@ class Odds:
 def _edges(logits: Reals, params: SamplingParams, reach: float) -> tuple[int, int]:
     """The fewest and the most leading candidates that survive the filters if logits are moved by `reach`."""
     kept = min(params.top_k, len(logits))
-    edge = logits[min(kept, len(logits) - 1)]
-    low = int(np.count_nonzero(logits[:kept] > edge + reach))
-    high = int(np.count_nonzero(logits >= logits[kept - 1] - reach))
+    low = high = kept
+    if len(logits) >= params.top_k:  # else nothing is there for the edge to be before
+        low = int(np.count_nonzero(logits[:kept] > logits[min(kept, len(logits) - 1)] + reach))
+        high = int(np.count_nonzero(logits >= logits[kept - 1] - reach))
     if params.top_p < 1.0:
         weights = np.exp(logits[:kept] - logits[0])
         mass = weights.cumsum() / weights.sum()
