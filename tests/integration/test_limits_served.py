@@ -40,33 +40,31 @@ def test_and_the_page_reads_it_too(providers: World) -> None:
         assert providers.shown(page_runner(page)) > 2 * CASES
 
 
+@pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "most"),
     [
-        ("SESSION_TURNS", 3),
-        ("SESSION_LEAVES", 1 + 3 * 4 + 3 + 2),
-        ("SESSION_SHOWN_BYTES", 3 * limits.LEAF_BYTES + 1500),
-        ("SESSION_CONTENT_BYTES", 4000),
+        ("SESSION_TURNS", 3, 3),
+        ("SESSION_LEAVES", 18, 4),
+        ("SESSION_SHOWN_BYTES", 3 * limits.LEAF_BYTES + 1500, 4),
+        ("SESSION_CONTENT_BYTES", 10_000, 2),
     ],
 )
 def test_a_session_that_is_full_takes_no_turn(
-    name: str, value: int, providers: World, monkeypatch: pytest.MonkeyPatch
+    name: str, value: int, most: int, restarted: bool, providers: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after a restart: what it holds is counted again."""
     monkeypatch.setattr(limits, name, value)
     url, engine = providers.urls[1], providers.engines[1]
-    body: dict[str, Any] = {"prompt": [1, 2, 3], "max_tokens": 2, "ignore_eos": True, "verifiable": {"session": "new"}}
-    turns, capability, said = 0, b"", ""
-    while not said and turns < 9:
-        answer = ask(url, COMPLETION, body, capability)
-        if isinstance(answer, str):
-            said = answer
-            break
-        turns += 1
+    body: dict[str, Any] = {"prompt": [1, 2, 3], "max_tokens": 2, "ignore_eos": True, "user": "u" * 3000}
+    session, capability = "new", b""
+    for _ in range(most):
+        answer = ask(url, COMPLETION, {**body, "verifiable": {"session": session}}, capability)
+        assert not isinstance(answer, str), answer
         receipt = Receipt.parse(answer[1])
-        capability = receipt.capability
-        body["verifiable"] = {"session": Head.peek(receipt.head).session.hex()}
-        engine.sessions._live.clear()  # as after a restart
-    assert 1 < turns < 9
+        session, capability = Head.peek(receipt.head).session.hex(), receipt.capability
+        if restarted:
+            engine.sessions._live.clear()
+    said = ask(url, COMPLETION, {**body, "verifiable": {"session": session}}, capability)
     assert "This session is full: open a new one." in said
     assert not isinstance(ask(url, COMPLETION, {**body, "verifiable": {"session": "new"}}, b""), str)

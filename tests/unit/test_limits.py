@@ -189,6 +189,8 @@ def test_a_file_that_nobody_would_read_is_not_written(monkeypatch: pytest.Monkey
 def test_an_answer_is_no_longer_than_its_evidence_may_be() -> None:
     params = ask(max_tokens=limits.U31).params(manifest().defaults, 40, limits.U31, 7)
     assert params.max_tokens == limits.ANSWER_TOKENS
+    with pytest.raises(PolicyError, match="max_tokens"):
+        replace(params, max_tokens=limits.ANSWER_TOKENS + 1)
 
 
 def test_a_request_of_any_spelling_is_held_to_its_canonical_form(monkeypatch: pytest.MonkeyPatch) -> None:

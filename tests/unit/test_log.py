@@ -277,3 +277,5 @@ def test_witnesses_are_parsed_strictly_and_counted() -> None:
         Witnesses([witness], 2)
     with pytest.raises(PolicyError, match="twice"):
         Witnesses([witness, witness], 1)
+    with pytest.raises(PolicyError, match="fewer than 100"):  # with the log's own line, a note has room for no more
+        Witnesses([witness] * 100, 1)
