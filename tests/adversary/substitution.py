@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -192,6 +193,11 @@ class Asked:
 Judged = tuple[Asked, Verdict]
 Cell = tuple[str, Callable[[], list[Judged]]]
 """A question with a substituted answer, in words, and what asking it gives."""
+
+
+def near(name: str) -> bool:
+    """Whether a cell's answer is of the very session asked about: nearest to the right one, so hardest to tell."""
+    return any(name.count(each) > 1 for each in re.findall(r"of (\w[^;]*?, \d of \d)", name))
 
 
 def judge(asked: Asked, verdict: Verdict) -> str | None:
