@@ -119,7 +119,10 @@ def test_what_a_grammar_accepts_validates(schema: Any, seed: int) -> None:
     grammar, chance = Grammar(text), random.Random(seed)
     assume(grammar.ends)
     for _ in range(8):
-        validates(schema, grammar.draw(chance))
+        try:
+            validates(schema, grammar.draw(chance))
+        except RecursionError:
+            assume(False)  # it refers to itself before any part of a value: JSON Schema gives that no meaning
 
 
 @pytest.mark.parametrize("form", ["date", "time", "date-time"])
