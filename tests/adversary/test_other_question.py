@@ -168,11 +168,19 @@ def test_a_receipts_turn_is_among_those_drawn(world: World, capsys: pytest.Captu
 
 def test_records_of_another_turn_do_not_stand_in(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """After a difference all records of that turn are asked for; those of another show nothing."""
-    world.answers(lambda kind: world.made.evidence(kind, [0]) if kind is Kind.FULL else None)
-    assert world.audit("turn1.receipt") == 1
-    out = capsys.readouterr().out
-    assert "FAILED  records-differ" in out
-    assert "did not show the records" in out
+    for turns in ([0], [0, CHEATED]):
+        full = world.made.evidence(Kind.FULL, turns)
+        world.answers({Kind.FULL: full}.get)
+        assert world.audit("turn1.receipt") == 1
+        out = capsys.readouterr().out
+        assert "FAILED  records-differ" in out
+        assert "did not show the records" in out
+
+
+def test_another_kind_is_another_question(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.answers(lambda kind: world.made.evidence(Kind.FULL))
+    assert world.audit("turn0.receipt") == 3
+    assert "no-evidence" in capsys.readouterr().out
 
 
 FILES: dict[str, tuple[Callable[[Recording], Evidence], int, str]] = {

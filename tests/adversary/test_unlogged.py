@@ -107,6 +107,16 @@ def test_withholding_the_evidence_as_well_hides_nothing(tmp_path: Path) -> None:
     assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
 
 
+def test_evidence_of_another_session_hides_nothing(tmp_path: Path) -> None:
+    """What is looked up in the log is the head of the session that was drawn, whatever is shown in its place."""
+    lost, shown = session(2), session(1)
+    provider = logging([shown, lost], [shown.head(), late()])
+    provider.change = lambda path, body: shown.evidence().encode() if "/evidence" in path else body
+    verdicts, _ = audit(tmp_path, provider)
+    found = {verdict.session: (verdict.status, verdict.code) for verdict in verdicts}
+    assert found["02" * 16] == (Status.FAILED, "missing-from-log")
+
+
 def test_entries_that_are_no_heads_do_not_spoil_the_proof(tmp_path: Path) -> None:
     forged = Head(session(2).session, 99, bytes(32), LOGGED.digest(), TIME).sign(PROVIDER)
     junk = [b"", b"junk", late()[:-1] + b"\0", forged]
