@@ -47,18 +47,23 @@ function parseJson(bytes) {
   } catch {
     throw malformed("JSON");
   }
+  // By hand: on a long string an expression for strings exhausts the stack.
   const open = [];
   let last = null;
-  for (const [part] of text.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\]:]/g)) {
-    if (part === "{" || part === "[") open.push(new Set());
-    else if (part === "}" || part === "]") open.pop();
-    else if (part === ":") {
+  for (let at = 0; at < text.length; at++) {
+    const char = text[at];
+    if (char === '"') {
+      const start = at;
+      while (text[++at] !== '"') if (text[at] === "\\") at++;
+      last = [start, at + 1];
+    } else if (char === "{" || char === "[") open.push(new Set());
+    else if (char === "}" || char === "]") open.pop();
+    else if (char === ":") {
       const names = open.at(-1);
-      const name = JSON.parse(last);
+      const name = JSON.parse(text.slice(...last));
       if (names.has(name)) throw malformed("JSON object", "each name once");
       names.add(name);
     }
-    last = part;
   }
   return value;
 }

@@ -13,9 +13,12 @@ from tests.any_request import World, ask, page_runner, play, world
 from tests.integration.chromium import browse, find
 from tests.needs import missing_program
 from verifiable import limits
-from verifiable.request.request import COMPLETION
+from verifiable.errors import MalformedError, PolicyError
+from verifiable.request.request import COMPLETION, parse_body
+from verifiable.session.evidence import PackedTokens
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
+from verifiable.wire.encoding import encode
 
 CASES = 50
 
@@ -38,6 +41,32 @@ def test_and_the_page_reads_it_too(providers: World) -> None:
         missing_program("no Chromium: install the system package chromium")
     with browse(program) as page:
         assert providers.shown(page_runner(page)) > 2 * CASES
+
+
+def test_both_readers_refuse_what_is_longer() -> None:
+    """What is too long for a file of vectors."""
+    count = limits.ANSWER_TOKENS
+    packed = [PackedTokens(n, 1, bytes(n), b"\x88" * (n // 2) + b"\x08" * (n % 2)) for n in (count, count + 1)]
+    inputs = [{"name": str(each.count), "input": encode(each.to_cbor()).hex()} for each in packed]
+    texts = ['{"prompt":"' + "x" * (limits.REQUEST_BYTES - shorter) + '"}' for shorter in (60, 40)]
+    bodies = [{"name": str(len(each)), "path": COMPLETION, "text": each} for each in texts]
+    assert PackedTokens.from_cbor(packed[0].to_cbor()) == packed[0]
+    with pytest.raises(MalformedError, match="packed token count"):
+        PackedTokens.from_cbor(packed[1].to_cbor())
+    parse_body(COMPLETION, texts[0].encode())
+    with pytest.raises(PolicyError, match="too long"):
+        parse_body(COMPLETION, texts[1].encode())
+    program = find()
+    if program is None:
+        missing_program("no Chromium: install the system package chromium")
+    with browse(program) as page:
+        run = page_runner(page)
+        for operation, cases, code in (("packed", inputs, "malformed"), ("body", bodies, "policy")):
+            fits, over = (found["outcome"] for found in run(operation, cases))
+            assert "ok" in fits, fits
+            assert over == {"error": code}
+        longest = 4 * limits.RECEIPT_BYTES // 3 // 4 * 4  # characters of a receipt in an exchange
+        assert page.evaluate(f"verifiableInference.fromBase64('A'.repeat({longest})).length") == longest // 4 * 3
 
 
 @pytest.mark.parametrize("restarted", [False, True])
