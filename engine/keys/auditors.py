@@ -61,7 +61,7 @@ class Auditors:
         return any(matches)
 
     def register(self, name: str, token: str, now: int) -> None:
-        """Add a key. Raises PolicyError for a name that is taken or not a name."""
+        """Add a key, issued `now` (seconds since 1970). Raises PolicyError for a name that is taken or not a name."""
         if not _NAME.fullmatch(name):
             raise PolicyError("the name of an auditor key", expected="letters, digits and . _ @ -", found=name)
         keys = self.issued()
@@ -71,7 +71,7 @@ class Auditors:
         self._save((*keys, AuditorKey(name, digest, now)))
 
     def revoke(self, name: str, now: int) -> None:
-        """Revoke a key for good. Raises PolicyError where there is none of this name."""
+        """Revoke a key for good, `now` (seconds since 1970). Raises PolicyError where there is none of this name."""
         keys = self.issued()
         if not any(key.name == name and key.revoked is None for key in keys):
             raise PolicyError(
@@ -93,6 +93,10 @@ class Auditors:
         return tuple(keys)
 
     def _save(self, keys: tuple[AuditorKey, ...]) -> None:
+        for key in keys:
+            if not _LINE.fullmatch(key.line()):  # written, it would lock every auditor out
+                found = key.issued if key.revoked is None else key.revoked
+                raise PolicyError("the time of an auditor key", expected="seconds since 1970", found=found)
         try:
             files.replace(self._path, "".join(f"{key.line()}\n" for key in keys).encode("ascii"), 0o600)
         except OSError as error:

@@ -17,7 +17,7 @@ from engine.store import ErasedError
 from engine.web.access import UnauthorisedError
 from engine.web.content import NotAcceptableError
 from engine.web.limits import TooManyRequestsError
-from verifiable.errors import EngineError, MalformedError, PolicyError, VerifiableError
+from verifiable.errors import EngineError, MalformedError, PolicyError, StoreError, VerifiableError
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,10 @@ _STATUS: tuple[tuple[type[VerifiableError], int, str], ...] = (
 
 
 def body(error: VerifiableError) -> tuple[int, dict[str, Any]]:
-    """The status and the JSON body for an error."""
+    """The status and the JSON body for an error. What the store says of its files is for the operator's log alone."""
+    if isinstance(error, StoreError) and not isinstance(error, ErasedError):
+        log.error("%s", error)
+        error = StoreError("the provider's store failed", hint="The provider's log says more.")
     status, code = next(((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), (500, "engine"))
     kind = "invalid_request_error" if status < 500 else "server_error"
     param = error.parameter if isinstance(error, PolicyError) else None

@@ -6,21 +6,26 @@ batched, so no exact audit is possible. A small budget; the full size is `python
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 from engine.engine import Engine, EngineSettings
+from engine.keys.auditors import Auditors
 from engine.scheduling.scheduler import SchedulerSettings
 from fixtures.quantise import variant
 from tests.adversary.cheats import EighthBest, HigherTemperature, OtherQuantisation, Steering
+from tests.integration.serving import http
 from tests.real_model import HonestProvider, provider
 from tests.sessions import TRUST, Recording, ask
 from verifiable.checking.verdict import Status, Verdict
+from verifiable.cli import main as command
 from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.model import Model
 from verifiable.llama.probe.cache import default_folder
@@ -145,6 +150,43 @@ def test_a_provider_that_moves_records_to_choose_tokens_fails(
     assert decision.path.crossed is not None
     assert {verdict.code for verdict in settled} <= {"draws-differ", "too-little-evidence"}
     assert "draws-differ" in {verdict.code for verdict in settled}
+
+
+def audit_over_http(
+    make: Callable[..., Engine], model: Path, folder: Path, given: Calibration, questions: int, **fields: Any
+) -> int:
+    """A client asks over HTTP, and `verifiable audit URL` draws all that was answered; its exit status."""
+    settings = EngineSettings(runtime=STOCK, scheduler=SchedulerSettings(slots=2), drafter="none")
+    key, calibrated = "k" * 43, folder / "calibration.json"
+    given.save(calibrated)
+    with make(model, folder / "provider", settings) as provider, http(provider, []) as url:
+        Auditors(provider.keys.auditors_file).register("auditor", key, int(time.time()))
+        for number in range(questions):
+            question = [{"role": "user", "content": f"Tell me something about {SUBJECTS[number % 6]}, please."}]
+            body = {"messages": question, "max_tokens": TOKENS, "temperature": 0.8, **fields}
+            body["verifiable"] = {"nonce": f"{number:032x}"}
+            httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).raise_for_status()
+        trust = str(provider.keys.public_file)
+        options = ["--trust", trust, "--model", str(model), "--calibration", str(calibrated), "--auditor-key", key]
+        drawn = ["--sessions", str(questions), "--save", str(folder / "kept"), "--state", str(folder / "state")]
+        return command(["audit", url, *options, *drawn])
+
+
+def test_over_http_and_on_the_command_line_steering_fails_and_the_report_says_which_statistic(
+    smollm2: Path, tmp_path: Path, calibration: Calibration, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audit_over_http(Steering, smollm2, tmp_path, calibration, 6) == 1
+    out = capsys.readouterr().out
+    assert "draws-differ" in out
+    assert "Of each statistic alone" in out
+    assert "Calibration: made" in out
+
+
+def test_over_http_and_on_the_command_line_the_eighth_best_token_fails(
+    smollm2: Path, tmp_path: Path, calibration: Calibration, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audit_over_http(EighthBest, smollm2, tmp_path, calibration, 1, ignore_eos=True) == 1
+    assert "text-not-sampled" in capsys.readouterr().out
 
 
 def comparison(verdict: Verdict) -> Comparison:

@@ -145,6 +145,25 @@ def test_a_revoked_key_stops_at_the_next_request(
     assert client.get(url, headers=headers).status_code == 404
 
 
+def test_what_the_store_says_of_its_files_is_for_the_operator_alone(
+    client: TestClient,
+    sessions: list[tuple[str, str]],
+    provider: SyntheticProvider,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    file = provider.keys.auditors_file
+    kept = file.read_bytes()
+    file.write_bytes(kept + b"damaged\n")
+    try:
+        answer = client.get(f"/v1/sessions/{sessions[0][0]}/evidence", headers={"Authorization": "Bearer any"})
+    finally:
+        file.write_bytes(kept)
+    assert answer.status_code == 500
+    assert str(file.parent) not in answer.text
+    assert "log says more" in answer.text
+    assert str(file) in caplog.text
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "HEAD", "PROPFIND"])
 def test_wrong_methods_are_refused(client: TestClient, sessions: list[tuple[str, str]], method: str) -> None:
     allowed = {(name.upper(), path) for name, path in routes(client)}
