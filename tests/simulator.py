@@ -64,7 +64,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def serve(answer: Answer) -> Iterator[str]:
-    """A server that answers every GET with `answer`; gives its address."""
+    """A server that answers every GET and POST with `answer`; gives its address."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -72,6 +72,8 @@ def serve(answer: Answer) -> Iterator[str]:
         def do_GET(self) -> None:
             with contextlib.suppress(OSError):  # the client has left, as it should
                 answer(self)
+
+        do_POST = do_GET
 
         def log_message(self, *_: object) -> None: ...
 

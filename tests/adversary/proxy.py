@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx
+
+from tests.simulator import send, serve
 
 Body = dict[str, Any]
 Rewrite = Callable[[Body], list[Body]]
@@ -28,34 +29,19 @@ def grinding(body: Body) -> list[Body]:
 def rewriting(upstream: str, rewrite: Rewrite) -> Iterator[str]:
     """Serve a proxy of `upstream`; gives its address. Of several answers it hands on the longest."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
+    def fetched(handler: BaseHTTPRequestHandler) -> httpx.Response:
+        if handler.command == "GET":
             kept = ("Authorization", "X-Verifiable-Capability", "Accept")
-            headers = {name: self.headers[name] for name in kept if name in self.headers}
-            self.answer(httpx.get(upstream + self.path, headers=headers, timeout=60))
+            headers = {name: handler.headers[name] for name in kept if name in handler.headers}
+            return httpx.get(upstream + handler.path, headers=headers, timeout=60)
+        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        answers = [httpx.post(upstream + handler.path, json=each, timeout=120) for each in rewrite(body)]
+        return max(answers, key=lambda each: len(each.json()["choices"][0]["message"]["content"]))
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            answers = [httpx.post(upstream + self.path, json=each, timeout=120) for each in rewrite(body)]
-            self.answer(max(answers, key=lambda each: len(each.json()["choices"][0]["message"]["content"])))
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        given = fetched(handler)
+        kind = given.headers.get("Content-Type", "application/octet-stream")
+        send(handler, given.content, given.status_code, Content_Type=kind)
 
-        def answer(self, given: httpx.Response) -> None:
-            self.send_response(given.status_code)
-            self.send_header("Content-Type", given.headers.get("Content-Type", "application/octet-stream"))
-            self.send_header("Content-Length", str(len(given.content)))
-            self.end_headers()
-            self.wfile.write(given.content)
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serve(answer) as url:
+        yield url

@@ -214,9 +214,10 @@ def test_auditor_keys_are_known_by_their_hash_alone(tmp_path: Path) -> None:
             register.register(name, "t", 8)
     with pytest.raises(PolicyError, match="no auditor key of this name"):
         register.revoke("one", 8)
-    for change in (register.register, register.revoke):  # what could not be read again is not written
-        with pytest.raises(PolicyError, match="seconds since 1970"):
-            change(*(("three", "t") if change == register.register else ("two",)), 1_800_000_000_000)
+    with pytest.raises(PolicyError, match="seconds since 1970"):  # what could not be read again is not written
+        register.register("three", "t", 1_800_000_000_000)
+    with pytest.raises(PolicyError, match="seconds since 1970"):
+        register.revoke("two", 1_800_000_000_000)
     assert [key.name for key in Auditors(tmp_path / "auditors").issued()] == ["one", "two"]
 
 

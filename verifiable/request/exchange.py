@@ -101,10 +101,10 @@ class Exchange:
         if not isinstance(value, dict) or "version" not in value:
             raise _wrong("a JSON object with version, path and body", "something else")
         if value["version"] != VERSION or isinstance(value["version"], bool):
-            raise _wrong(f"version {VERSION}", f"version {value['version']}")
+            raise _wrong(f"version {VERSION}", f"version {value['version']}"[:80])
         unknown = [name for name in value if name not in _FIELDS]
         if unknown:
-            raise _wrong(f"only {', '.join(_FIELDS)}", unknown[0])
+            raise _wrong(f"only {', '.join(_FIELDS)}", unknown[0][:80])
         text, receipt = value.get("text"), value.get("receipt")
         if text is not None and not _is_text(text):
             raise _wrong("text: a string of characters", type(text).__name__)
