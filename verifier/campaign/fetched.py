@@ -163,9 +163,11 @@ def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched:
     """Audit what was fetched; asks the provider for all records where they are needed."""
     received = fetched.evidence
     promised = fetched.listed is not None or auditor.memory is not None
-    error = fetched.error or VerificationError("no evidence was fetched", code="no-evidence")
-    stray = received is not None and received.opened is None and error.code == "no-evidence"
-    if received is None or (fetched.error is not None and (promised or stray or received.opened is not None)):
+    error = fetched.error
+    if received is None:
+        error = error or VerificationError("no evidence was fetched", code="no-evidence")
+        return from_error(error, session=fetched.session.hex())
+    if error is not None and (promised or received.opened is not None or error.code == "no-evidence"):
         return from_error(error, session=fetched.session.hex())
 
     def fetch_full(turn: int) -> OpenedEvidence:
