@@ -232,6 +232,9 @@ def abandon_output() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script: run the call, turn every error into one line and an exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):  # our own signs too are more than some terminals can show
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = run(arguments)
         sys.stdout.flush()

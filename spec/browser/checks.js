@@ -261,7 +261,15 @@ function checkAsked({ manifest, head, spans }, { turn, end, shown }, { secret, r
     );
   }
   differs("request-differs", `the request ${where} is not the one that was committed`, turn.request, request.digest);
-  checkPlace({ manifest, head, spans }, turn.turn, request);
+  checkFollows({ manifest, head, spans }, turn, request);
+  return request;
+}
+
+/** Steps 11 to 13: a turn's place, stop strings, parameters and nonce follow from the request that it answers. */
+function checkFollows(session, turn, request) {
+  const { manifest } = session;
+  const where = `of turn ${turn.turn}`;
+  checkPlace(session, turn.turn, request);
   differs("parameters-differ", `the stop strings ${where}`, stopDigest(request.stops), turn.stops);
   const asked = paramsOf(request, manifest.defaults, manifest.k, manifest.context, turn.promptCount);
   if (!asked) throw new Failure("counts-differ", `the prompt ${where} does not fit the context`);
@@ -272,7 +280,6 @@ function checkAsked({ manifest, head, spans }, { turn, end, shown }, { secret, r
   const nonce = request.nonce ?? (request.nonceSource === 1 ? bigEndian(request.seed, 8) : turn.nonce);
   if (turn.nonceSource !== request.nonceSource || !same(turn.nonce, nonce))
     throw new Failure("nonce-differs", `the nonce ${where} is not the request's`);
-  return request;
 }
 
 function checkTokens({ manifest }, span, kind) {

@@ -62,9 +62,7 @@ function checkCopy(session, number, { request, sent, received }, committed) {
       parts ? parts.theirs : hex(turn.request),
     );
   }
-  checkPlace(session, number, request);
-  if (request.nonce !== null && !(turn.nonceSource === 0 && same(turn.nonce, request.nonce)))
-    throw new Failure("nonce-differs", `turn ${number} does not use your nonce. ${YOURS}`, hex(request.nonce), hex(turn.nonce));
+  checkFollows(session, turn, request);
   const opened = session.opened.time;
   const early = sent !== null && number === 0 && opened < BigInt(sent) - SKEW;
   const late = received !== null && opened > BigInt(received) + SKEW;

@@ -103,7 +103,8 @@ async function checkFiles({ receipt, evidence, text, exchange }, keys, report, f
 }
 
 function checkRequest(session, turn, exchange, committed, report) {
-  const detail = exchange.sent === null && exchange.received === null ? "request" : "request and times";
+  const timed = exchange.received !== null || (turn === 0 && exchange.sent !== null);
+  const detail = timed ? "request and times" : "request";
   const step = () => checkCopy(session, turn, exchange, committed);
   report.make("Your request is the one that was committed to", step, detail);
 }

@@ -53,7 +53,7 @@ const NONCE = ["the request’s", "the request’s seed", "the provider’s"];
 function notShown({ session, turn, text, exchange, log, replayed, left }) {
   const notes = [["model-not-run"]];
   if (!exchange) notes.push(["request-not-given"]);
-  else if (exchange.sent === null && exchange.received === null) notes.push(["times-not-given"]);
+  else if (exchange.received === null || (turn === 0 && exchange.sent === null)) notes.push(["times-not-given"]);
   if (text === null) notes.push(["text-not-given"]);
   const opened = session.turns?.map(({ turn }) => turn.turn);
   const numbers = (spans) => spans.map(({ turn }) => turn.turn);

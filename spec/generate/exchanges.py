@@ -12,8 +12,9 @@ from spec.generate.receipts import TRUST
 from spec.generate.world import HOUR, MANIFEST, NEW, NONCE, OPENED, Story, asked, going_on
 from verifiable.request.exchange import Exchange
 from verifiable.request.request import COMPLETION
+from verifiable.sampling.sampler import SamplingParams
 from verifiable.session.evidence import Evidence, Kind
-from verifiable.session.records import Token
+from verifiable.session.records import NonceSource, Token, Turn
 from verifiable.wire.text import write_base64
 
 MINUTE = 60_000
@@ -54,6 +55,7 @@ class _Exchanges:
         self.honest()
         self.another()
         self.placed()
+        self.followed()
         self.near()
         self.timed()
         self.damaged()
@@ -100,6 +102,21 @@ class _Exchanges:
             ("another session than it names", "session-differs", going_on("elsewhere")),
         ):
             self.add(name, code, self.of(Story.open("kept").turn(asked(max_tokens=20, verifiable=extra), 4)))
+
+    def followed(self) -> None:
+        """What a turn states besides the request has to follow from it, though the request is the client's own."""
+        silent = Story.open("silent").turn(asked(None, max_tokens=20), 4)
+        seeded = Story.open("seeded").turn(asked(None, seed=7, max_tokens=20), 4)
+        shopped = {"nonce_source": NonceSource.CLIENT, "nonce": b"shopped!"}
+        self.add("the provider's nonce, where the request has none", "ok", self.of(silent))
+        for name, story, code, changes in (
+            ("no nonce, and one that is said to be the client's", silent, "nonce-differs", shopped),
+            ("a seed, and a nonce that is said to be the client's", seeded, "nonce-differs", shopped),
+            ("a seed, and another's bytes", seeded, "nonce-differs", {"nonce": bytes(8)}),
+            ("other stop strings than the request's", silent, "parameters-differ", {"stop_digest": bytes(32)}),
+            ("another temperature than the request gives", silent, "parameters-differ", {"params": _hot(silent)}),
+        ):
+            self.add(name, code, self.of(story.edit(1, **changes)))
 
     def near(self) -> None:
         text = self.story.texts[0]
@@ -191,3 +208,8 @@ def answer() -> VectorFile:
 
 def _say(text: str, role: str = "user") -> list[dict[str, str]]:
     return [{"role": role, "content": text}]
+
+
+def _hot(story: Story) -> SamplingParams:
+    """The parameters of a story's first turn, at a temperature that nobody asked for."""
+    return replace(next(leaf.params for leaf in story.leaves if isinstance(leaf, Turn)), temperature=50.0)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,6 +98,19 @@ def test_what_a_client_kept_of_an_honest_answer_verifies(world: World, capsys: p
     assert [each["id"] for each in facts["not_shown"] if each["id"] in ("request-not-given", "times-not-given")] == [
         "times-not-given"
     ]
+
+
+def test_a_terminal_that_knows_ascii_alone_is_told_as_well(world: World) -> None:
+    words = ["verify", world.file("honest.exchange"), "--trust", world.file("acme.pub")]
+    ended = subprocess.run(
+        [sys.executable, "-m", "verifiable", *words],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"\\u2026" in ended.stdout
 
 
 def test_a_rewriting_proxy_is_found_by_the_clients_own_request(

@@ -27,6 +27,7 @@ def http(engine: Engine, keys: list[str], **options: Any) -> Iterator[str]:
     """Serve an engine; gives the base URL."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen()  # at once: who asks before the server runs waits, and is not refused
     server = uvicorn.Server(uvicorn.Config(make_app(engine, keys, **options), log_level="warning"))
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]))
     thread.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,11 +13,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
-import uvicorn
 
-from engine.api.app import make_app
 from engine.engine import Engine, EngineSettings
 from engine.scheduling.scheduler import SchedulerSettings
+from tests.integration import serving
 from verifiable.checking.checks import check_evidence, check_receipt
 from verifiable.errors import VerifiableError
 from verifiable.llama.settings import RuntimeSettings
@@ -44,14 +42,8 @@ def engine(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def url(engine: Engine) -> Iterator[str]:
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(make_app(engine, [KEY]), log_level="warning"))
-    thread = threading.Thread(target=lambda: server.run(sockets=[listener]))
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with serving.http(engine, [KEY]) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

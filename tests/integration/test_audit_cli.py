@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
-from engine.api.app import make_app
 from engine.engine import Engine, EngineSettings
 from engine.scheduling.scheduler import SchedulerSettings
+from tests.integration.serving import http
 from verifiable.cli import main
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.session.evidence import Evidence, Kind
@@ -58,14 +55,8 @@ def provider(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             (folder / f"{index}.txt").write_text(answer.text, encoding="utf-8")
         (folder / "acme.pub").write_bytes(engine.keys.public_file.read_bytes())
         (folder / "auditor").write_text(engine.keys.auditor_key)
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(make_app(engine, ["sk-test"]), log_level="warning"))
-        thread = threading.Thread(target=lambda: server.run(sockets=[listener]))
-        thread.start()
-        yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", folder, smollm2)
-        server.should_exit = True
-        thread.join()
+        with http(engine, ["sk-test"]) as url:
+            yield Running(url, folder, smollm2)
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,7 @@ from verifiable.request.exchange import read_asked
 from verifiable.request.request import COMPLETION
 from verifiable.session.evidence import Kind
 from verifier import audit
+from verifier.commands.files import read_copies
 
 BODY: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Why is the sky blue?"}],
@@ -95,6 +96,39 @@ def test_the_audit_says_what_differs(made: Recording, kept: Exchange) -> None:
 
 
 COMMITTED = "Aller guten Dinge\nsind drei: \u00e4, \u00f6."
+
+
+def test_times_that_say_nothing_of_a_turn_are_not_said_to_be_compared(made: Recording, kept: Exchange) -> None:
+    again = {**BODY, "verifiable": {"nonce": "99" * 8, "session": made.session.hex()}}
+    two = Recording()
+    two.turn(ask(**BODY), PROMPT)
+    two.turn(ask(**again), PROMPT)
+    later = Exchange.of(again, text=two.texts[1], receipt=two.receipt().encode(), sent=TIME + 10**9)
+    for given, said in ((replace(kept, sent=None), True), (replace(kept, received=None), True), (later, False)):
+        verdict = verify(given, trust=TRUST)
+        assert verdict.status is Status.RECEIPT
+        (check,) = [check for check in verdict.checks if check.name is Step.REQUEST]
+        assert ("times" in check.detail) is said
+        assert "times-not-given" in {note.id for note in verdict.notes}
+    assert "times-not-given" not in {note.id for note in verify(kept, trust=TRUST).notes}
+    whole = audit(two.evidence(), MadeUpModel(), TRUST, receipt=two.receipt(), asked=later.asked)
+    assert whole.status is Status.EXACT
+    assert [note.turns for note in whole.notes if note.id == "request-not-given"] == [(0,)]
+
+
+def test_a_nonce_that_ones_own_request_lacks_is_the_callers_mistake(kept: Exchange) -> None:
+    seeded = Exchange.of({"messages": BODY["messages"], "seed": 7})
+    for exchange, nonce in ((seeded, "00" * 8), (kept, "00" * 8)):
+        with pytest.raises(PolicyError, match="not the nonce of your own request"):
+            read_copies(None, None, nonce, exchange)
+
+
+def test_true_is_not_one_in_what_differs(made: Recording, kept: Exchange) -> None:
+    other = Exchange.of({**BODY, "user": True}).asked
+    numbered = Recording()
+    numbered.turn(ask(**BODY, user=1), PROMPT)
+    verdict = audit(numbered.evidence(), MadeUpModel(), TRUST, asked=other)
+    assert (verdict.code, verdict.expected, verdict.found) == ("request-differs", '{"user": true}', '{"user": 1}')
 
 
 @pytest.mark.parametrize(

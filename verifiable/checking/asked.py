@@ -7,10 +7,12 @@ and model changed it: a proxy, or the provider.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from verifiable import limits
 from verifiable.checking.caveats import Caveat
-from verifiable.checking.checks import OpenedSession, check_place, span_of
+from verifiable.checking.checks import OpenedSession, check_follows, span_of
 from verifiable.errors import VerificationError
 from verifiable.request.exchange import Asked
 from verifiable.request.request import Request
@@ -30,30 +32,30 @@ def check_asked(session: OpenedSession, turn: int, asked: Asked, committed: Requ
         committed: the request that evidence shows: where it is the committed one, the error says what differs.
 
     Raises:
-        VerificationError: `request-differs`, `session-differs`, `manifest-differs`, `nonce-differs`, `time-differs`;
-            `incomplete` where there is no such turn.
+        VerificationError: `request-differs`, `nonce-differs`, `time-differs`, as `check_follows`; `incomplete` for no
+            such turn.
     """
     leaf = span_of(session, turn).turn
     compared = []
     if asked.request is not None:
         _check_request(leaf, asked.request, committed)
-        check_place(session, turn, asked.request)
+        check_follows(session, leaf, asked.request)
         compared.append("request")
     nonce = asked.nonce if asked.request is None or asked.nonce is not None else asked.request.nonce
     if nonce is not None:
         _check_nonce(leaf, nonce)
         compared.append("nonce")
-    if asked.sent is not None or asked.received is not None:
-        _check_times(session, turn, asked)
+    if _check_times(session, turn, asked):
         compared.append("times")
     return f"{', '.join(compared)} as you sent them are those of turn {turn}" if compared else None
 
 
-def caveats(asked: Asked) -> list[Caveat]:
-    """What a verdict does not rest on for want of the client's own copy."""
+def caveats(asked: Asked, turn: int) -> list[Caveat]:
+    """What a verdict does not rest on for want of the client's own copy of that turn."""
     if asked.request is None:
         return [Caveat("request-not-given")]
-    return [Caveat("times-not-given")] if asked.sent is None and asked.received is None else []
+    known = asked.received is not None and (turn > 0 or asked.sent is not None)
+    return [] if known else [Caveat("times-not-given")]
 
 
 def _check_request(leaf: Turn, mine: Request, committed: Request | None) -> None:
@@ -73,9 +75,14 @@ def _parts(mine: Request, committed: Request) -> tuple[list[str], str, str]:
     if one["path"] != other["path"]:
         return ["path"], one["path"], other["path"]
     one, other = one["body"], other["body"]
-    names = [name for name in sorted({**one, **other}) if one.get(name, ...) != other.get(name, ...)]
+    names = [name for name in sorted({**one, **other}) if _text(one, name) != _text(other, name)]
     ours, theirs = ({name: each[name] for name in names if name in each} for each in (one, other))
     return names, json.dumps(ours, ensure_ascii=False), json.dumps(theirs, ensure_ascii=False)
+
+
+def _text(body: Mapping[str, Any], name: str) -> str | None:
+    """A field as text: Python takes True for 1."""
+    return json.dumps(body[name], sort_keys=True) if name in body else None
 
 
 def _check_nonce(leaf: Turn, nonce: bytes) -> None:
@@ -89,8 +96,11 @@ def _check_nonce(leaf: Turn, nonce: bytes) -> None:
         )
 
 
-def _check_times(session: OpenedSession, turn: int, asked: Asked) -> None:
-    """A session is opened for its first turn's request; it can't have been opened after a later one's answer."""
+def _check_times(session: OpenedSession, turn: int, asked: Asked) -> bool:
+    """A session is opened for its first turn's request; it can't have been opened after a later one's answer.
+
+    Returns whether a time was given that says anything of this turn.
+    """
     opened = session.opened.time
     low = None if asked.sent is None or turn else asked.sent - limits.CLOCK_SKEW
     high = None if asked.received is None else asked.received + limits.CLOCK_SKEW
@@ -102,3 +112,4 @@ def _check_times(session: OpenedSession, turn: int, asked: Asked) -> None:
             found=f"{opened} (ms)",
             hint=f"Clocks may be {limits.CLOCK_SKEW // 60_000} minutes apart. Is your own clock right? {_YOURS}",
         )
+    return low is not None or high is not None

@@ -285,13 +285,38 @@ def check_evidence_under(signed: SignedHead, evidence: Evidence) -> OpenedEviden
 
 def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
     """Steps 10 to 17 of one turn."""
-    leaf, end, manifest, request = turn.leaf, turn.end, session.manifest, turn.request
+    leaf, end, request = turn.leaf, turn.end, turn.request
     where = f"turn {leaf.turn}"
     salted: list[Leaf] = [leaf, end, *turn.shown.values()]
     for part in salted:
         _same("salt-differs", f"the salt of leaf {part.seq}", part.salt, records.salt(turn.secret, part.seq))
     _same("request-differs", f"the request of {where}", request.digest(), leaf.request_digest)
-    check_place(session, leaf.turn, request)
+    check_follows(session, leaf, request)
+    if turn.tokens is not None:
+        if kind is not Kind.TOKENS or turn.shown:
+            raise MalformedError(
+                "evidence", expected="packed tokens only in evidence of kind tokens", found=kind.name.lower()
+            )
+        _same("counts-differ", f"the packed tokens of {where}", turn.tokens.count, end.completion_count)
+    _check_records(session, turn)
+    if kind is Kind.FULL:
+        tokens = turn.records
+        check_tokens(turn.span, tokens)
+        ids, sources = [token.token for token in tokens], [token.source for token in tokens]
+        digest = records.tokens_digest(ids, sources, [token.row == 0 for token in tokens])
+        _same("record-invalid", f"the end of {where} contradicts its records", digest, end.tokens_digest)
+    elif kind is Kind.TOKENS and turn.tokens is None:
+        raise MalformedError("evidence of kind tokens", expected=f"the packed tokens of {where}", found="none")
+
+
+def check_follows(session: OpenedSession, leaf: Turn, request: Request) -> None:
+    """Steps 11 to 13: a turn's place, stop strings, parameters and nonce follow from the request that it answers.
+
+    Raises VerificationError: `session-differs`, `manifest-differs`, `parameters-differ`, `counts-differ`,
+    `nonce-differs`.
+    """
+    manifest, where = session.manifest, f"turn {leaf.turn}"
+    _check_place(session, leaf.turn, request)
     _same("parameters-differ", f"the stop strings of {where}", records.stop_digest(request.stops), leaf.stop_digest)
     try:
         asked = request.params(manifest.defaults, manifest.k, manifest.runtime.n_ctx, leaf.prompt_count)
@@ -318,28 +343,10 @@ def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
         f"{leaf.nonce_source.name.lower()}: {leaf.nonce.hex()}",
         f"{source.name.lower()}: {nonce.hex()}",
     )
-    if turn.tokens is not None:
-        if kind is not Kind.TOKENS or turn.shown:
-            raise MalformedError(
-                "evidence", expected="packed tokens only in evidence of kind tokens", found=kind.name.lower()
-            )
-        _same("counts-differ", f"the packed tokens of {where}", turn.tokens.count, end.completion_count)
-    _check_records(session, turn)
-    if kind is Kind.FULL:
-        tokens = turn.records
-        check_tokens(turn.span, tokens)
-        ids, sources = [token.token for token in tokens], [token.source for token in tokens]
-        digest = records.tokens_digest(ids, sources, [token.row == 0 for token in tokens])
-        _same("record-invalid", f"the end of {where} contradicts its records", digest, end.tokens_digest)
-    elif kind is Kind.TOKENS and turn.tokens is None:
-        raise MalformedError("evidence of kind tokens", expected=f"the packed tokens of {where}", found="none")
 
 
-def check_place(session: OpenedSession, turn: int, request: Request) -> None:
-    """Of step 11: the turn stands where its request has its place, under the manifest that the request pins.
-
-    Raises VerificationError: `session-differs`, `manifest-differs`.
-    """
+def _check_place(session: OpenedSession, turn: int, request: Request) -> None:
+    """Of step 11: the turn stands where its request has its place, under the manifest that the request pins."""
     here = f"turn {turn} of {len(session.spans)} in session {session.head.session.hex()}"
     match request.session:
         case None:

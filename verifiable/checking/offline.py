@@ -133,7 +133,7 @@ def _checks(opened: OpenedReceipt, compared: str | None) -> list[Check]:
 
 
 def _notes(opened: OpenedReceipt, asked: Asked) -> list[Caveat]:
-    notes = [Caveat("model-not-run"), *caveats(asked)]
+    notes = [Caveat("model-not-run"), *caveats(asked, opened.receipt.turn)]
     if opened.text is None:
         notes.append(Caveat("text-not-given"))
     if opened.receipt.log is None:

@@ -136,7 +136,11 @@ def notes(
         "manifest-not-pinned": [turn for turn in turns if turn.request.manifest is None],
         "ending-unexplained": [turn for turn in turns if turn.end.finish in (Finish.CANCELLED, Finish.ERROR)],
     }
-    made = [*caveats(asked), *not_opened(opened)]
+    mine = max((turn.number for turn in turns), default=0) if receipt is None else receipt.turn
+    others = tuple(turn.number for turn in turns if turn.number != mine)
+    made = [*caveats(asked, mine), *not_opened(opened)]
+    if asked.request is not None and others:
+        made.append(Caveat("request-not-given", turns=others))
     made += [Caveat(of, turns=tuple(turn.number for turn in some)) for of, some in of_turns.items() if some]
     if not session.closed:
         made.append(Caveat("session-open"))

@@ -47,8 +47,9 @@ def read_copies(text: Path | None, request: Path | None, nonce: str | None, exch
     if nonce is not None:
         asked = replace(asked, nonce=parse_nonce(nonce))
         mine = None if asked.request is None else asked.request.nonce
-        if mine is not None and mine != asked.nonce:
-            raise PolicyError("--nonce is not the nonce of your own request", expected=mine.hex(), found=nonce)
+        if asked.request is not None and mine != asked.nonce:
+            expected = "no --nonce: the request has none" if mine is None else mine.hex()
+            raise PolicyError("--nonce is not the nonce of your own request", expected=expected, found=nonce)
     if text is not None:
         return Copies(readings(read_text(text)), asked)
     return Copies(() if kept is None or kept.text is None else (kept.text,), asked)

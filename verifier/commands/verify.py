@@ -19,7 +19,6 @@ from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.files import read
 from verifiable.request.exchange import Exchange
 from verifiable.session.evidence import Evidence
-from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PublicKey
 from verifier.campaign.plan import parse_time
 from verifier.commands import files
@@ -72,7 +71,7 @@ def verify(
     copies = files.read_copies(text, request, nonce, exchange)
     shown = None if evidence is None else Evidence.load(evidence)
     verdict = verify_with_evidence(held, shown, keys, *copies.texts, asked=copies.asked)
-    _say(as_json, verdict.to_json(), show.verification(verdict, show.short(peek1(held.manifest).kid.hex())))
+    _say(as_json, verdict.to_json(), show.verification(verdict))
     return verdict.exit_code
 
 

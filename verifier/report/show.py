@@ -13,6 +13,7 @@ from verifiable.checking.offline import ReceiptDetails
 from verifiable.checking.verdict import Status, Step, Verdict
 from verifiable.cli import printable
 from verifiable.request.request import Request
+from verifiable.wire.cose import peek1
 from verifier.auditing.scope import audited
 from verifier.campaign.outcome import SHARE, Outcome
 from verifier.report.meaning import meaning
@@ -29,12 +30,13 @@ MOST_ALSO = 10
 """Further sessions that are named for one reason code; the JSON and the report have them all."""
 
 
-def verification(verdict: Verdict, kid: str) -> list[str]:
+def verification(verdict: Verdict) -> list[str]:
     """Lines for `verifiable verify`."""
     if verdict.status is not Status.RECEIPT or not isinstance(verdict.details, ReceiptDetails):
         return failure(verdict)
     session = verdict.details.session
     turns, head = len(session.spans), session.head
+    kid = short(peek1(session.signed.manifest_envelope).kid.hex())
     lines = [
         f"Signed by {session.manifest.provider} ({kid}) at {moment(head.time)}; session {short(verdict.session)}, "
         f"{turns} turn{'s' if turns != 1 else ''}, {head.size} leaves",
