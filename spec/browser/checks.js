@@ -35,7 +35,7 @@ function checkSession(file, trusted, report) {
     "Manifest signed by a provider that you trust",
     () => {
       const opened = openEnvelope(file.manifest, trusted, MANIFEST_TYPE);
-      return { key: opened.key, manifest: parseManifest(opened.payload) };
+      return { key: opened.key, manifest: { ...parseManifest(opened.payload), signer: opened.key.kid } };
     },
     (found) => `${found.manifest.provider}, by the key ${shortKey(found.key)}`,
   );
@@ -355,14 +355,15 @@ function checkReplay({ turn, end, shown, suppressed }) {
   return replayTurn(turn, seen, shown.length === end.completionCount);
 }
 
-/** Two heads of one session must tell one history: compare what both show, as leaves or as their hashes. */
 /** Check that evidence answers for a receipt: that it opens its turn of its session. */
 function checkAnswers(held, turn, session) {
   const other = (what) => new Failure("no-evidence", `the evidence answers another question than was asked: ${what}`);
   if (!same(held.head.session, session.head.session)) throw other("another session than the receipt's");
+  if (!same(held.manifest.signer, session.manifest.signer)) throw other("another provider's session");
   if (!session.turns.some((opened) => opened.turn.turn === turn)) throw other("other turns than the receipt's");
 }
 
+/** Two heads of one session must tell one history: compare what both show, as leaves or as their hashes. */
 function checkSameHistory(one, other) {
   const two = (where) =>
     new Failure("two-histories", `the provider signed two histories of one session: ${where} differ`);

@@ -33,8 +33,12 @@ const nothing = (what) => new Failure("nothing-checked", `${what}: the file prov
 function checkFraud(file, trusted, report, delay = MERGE_DELAY) {
   const manifests = report.make(
     "Signed by a provider that you trust",
-    () => file.manifests.map((item) => parseManifest(openEnvelope(item, trusted, MANIFEST_TYPE).payload)),
-    ([{ provider }]) => provider,
+    () =>
+      file.manifests.map((item) => {
+        const { payload, key } = openEnvelope(item, trusted, MANIFEST_TYPE);
+        return { ...parseManifest(payload), signer: hex(key.kid) };
+      }),
+    ([{ provider, signer }]) => `${provider}, key ${signer.slice(0, 16)}…`,
   );
   const proven = report.make(
     "The provider’s own signatures contradict each other",
@@ -63,7 +67,8 @@ function checkpointUnder(data, manifest) {
 
 const FRAUDS = {
   "two heads"({ signed }, manifests) {
-    if (manifests.some(({ provider }) => provider !== manifests[0].provider))
+    const [{ provider, signer }] = manifests;
+    if (manifests.some((other) => other.provider !== provider || other.signer !== signer))
       throw nothing("the manifests are of two providers");
     const [one, other] = signed.map((data, i) => headUnder(data, manifests[i] ?? manifests[0]));
     if (!same(one.session, other.session) || one.size !== other.size || same(one.root, other.root)) {

@@ -9,7 +9,7 @@ from typing import Any
 
 from spec.generate.cases import VectorFile
 from spec.generate.receipts import TRUST
-from spec.generate.world import HOUR, MANIFEST, NEW, NONCE, OPENED, Story, asked, going_on
+from spec.generate.world import HOUR, MANIFEST, NEW, NONCE, OPENED, OTHER, Story, asked, going_on
 from verifiable.request.exchange import Exchange
 from verifiable.request.request import COMPLETION
 from verifiable.sampling.sampler import SamplingParams
@@ -184,8 +184,11 @@ def answer() -> VectorFile:
     two = one.turn(asked(None, seed=7, verifiable=on), 4)
     held = two.receipt(1)
 
-    def add(name: str, expected: str, made: Evidence, receipt: bytes = held.encode()) -> None:
-        file.add(name, expected, receipt=write_base64(receipt), evidence=write_base64(made.encode()), trusted=TRUST)
+    def add(
+        name: str, expected: str, made: Evidence, receipt: bytes = held.encode(), trusted: Sequence[str] = TRUST
+    ) -> None:
+        files = {"receipt": write_base64(receipt), "evidence": write_base64(made.encode())}
+        file.add(name, expected, **files, trusted=list(trusted))
 
     def shown(of: Story, kind: Kind, turns: Sequence[int], records: Sequence[int] = ()) -> Evidence:
         return of.evidence(kind, turns, records)
@@ -202,6 +205,9 @@ def answer() -> VectorFile:
     away = Story.open("other").turn(asked(verifiable=NEW), 3).turn(asked(verifiable=going_on("other")), 4)
     add("another session", "no-evidence", shown(away, Kind.TOKENS, [1]))
     other = one.turn(asked(None, seed=8, verifiable=on), 4)
+    borrowed = replace(shown(other, Kind.TOKENS, [1]), manifest=MANIFEST.sign(OTHER))
+    both = [*TRUST, OTHER.public.vkey()]
+    add("the session's id under another provider's key", "no-evidence", borrowed, trusted=both)
     add("another history", "two-histories", shown(other, Kind.TOKENS, [1]))
     return file
 

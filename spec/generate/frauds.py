@@ -79,6 +79,9 @@ class _Frauds:
         heads("two sessions", nothing, one, self.head(session=bytes(16), root=digest("another root")))
         stranger = replace(MANIFEST, provider="other.example").sign(PROVIDER)
         heads("two providers", nothing, one, other, manifests=[SIGNED, stranger])
+        framed = Fraud(FraudKind.TWO_HEADS, (SIGNED, MANIFEST.sign(OTHER)), (one, other))
+        both = [*TRUST, OTHER.public.vkey()]
+        self.add("two heads: one under another provider's key that borrows the name", nothing, framed, both)
         heads("one signed by somebody", "untrusted-key", one, self.head(OTHER, root=digest("another root")))
         heads("one changed", "bad-signature", one, other[:-1] + bytes([other[-1] ^ 1]))
         self.add("nobody is trusted", "untrusted-key", Fraud(FraudKind.TWO_HEADS, (SIGNED,), (one, other)), [])

@@ -344,7 +344,7 @@ def test_sequences_that_are_moved_together_give_the_same_bits(
     subjects = ["rivers", "bridges", "bread", "clocks", "winter", "maps"]
     with Engine(model, tmp_path, settings) as one, Worker(model, cache=default_folder()) as worker:
         started, cached = [], 0
-        for number in range(0, 32, 4):
+        for number in range(0, 128, 4):
             sinks = [QueueSink() for _ in range(4)]
             for seed, sink in enumerate(sinks, number):
                 who = int(choose.integers(len(subjects)))
@@ -354,9 +354,10 @@ def test_sequences_that_are_moved_together_give_the_same_bits(
                 data = json.dumps({"prompt": prompt, "ignore_eos": True, **fields}).encode()
                 started.append(one.submit(parse_body(COMPLETION, data), sink, principal=f"caller {who}"))
             cached += sum(collect(sink).done.cached > 8 for sink in sinks)
+            if len(started) >= 32 and one.scheduler.counters.moved >= 5 and cached >= 3:
+                break  # when answers end, and so what is moved, differs from run to run
         idle(one)
-        counters = one.scheduler.counters
-        assert counters.moved >= 5
+        assert one.scheduler.counters.moved >= 5
         assert cached >= 3
         assert sorted(slot.seq for slot in one.scheduler._slots) == [0, 1, 2, 3]
         for generation in started:

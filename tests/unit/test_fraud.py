@@ -188,6 +188,14 @@ def test_what_the_auditor_saw_it_remembers_across_audits(tmp_path: Path):
     assert caught.value.fraud.verify(TRUST).code == "two-histories"
 
 
+def test_another_providers_session_of_the_same_id_contradicts_nothing(tmp_path: Path):
+    stranger = PrivateKey.generate("acme", b"x" * 32)
+    memory = Memory(tmp_path, (*TRUST, stranger.public))
+    memory.head(check_head(stated(), head(), memory.trust))
+    theirs = manifest(log=LOG.public).sign(stranger)
+    assert memory.head(check_head(theirs, head(root=b"s" * 32), memory.trust)) is None
+
+
 def test_a_log_that_forks_or_shrinks_is_noticed(tmp_path: Path):
     memory = Memory(tmp_path, TRUST)
     assert memory.checkpoint(stated(), note())[0] is None

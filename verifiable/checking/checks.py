@@ -31,6 +31,7 @@ from verifiable.session.receipt import Receipt
 from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
 from verifiable.session.structure import TurnSpan, check_marks, check_structure, check_tokens
 from verifiable.tlog.proof import TlogProof
+from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PublicKey
 
 
@@ -42,6 +43,11 @@ class SignedHead:
     head: Head
     manifest_envelope: bytes
     head_envelope: bytes
+
+    @property
+    def signer(self) -> bytes:
+        """The kid of the provider's key. The name in the manifest is only what its holder calls itself."""
+        return peek1(self.manifest_envelope).kid
 
     def other(self, head: bytes) -> SignedHead:
         """Another head, signed under the same manifest. Raises as `check_head`."""

@@ -29,7 +29,7 @@ from verifiable.session.opening import Opening
 from verifiable.session.records import Token, Turn
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash, node_hash, split
-from verifiable.wire import encoding
+from verifiable.wire import cose, encoding
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.sealed import seal, unseal
 
@@ -148,8 +148,9 @@ class Fraud:
 
     def _two_heads(self, stated: Sequence[Manifest]) -> Proven:
         """Step 2."""
-        if len({item.provider for item in stated}) > 1:
-            raise _nothing("the two manifests are of two providers", "one provider", "two")
+        # A name is what a key's holder calls itself: another's key could sign under it.
+        if len({(cose.peek1(data).kid, item.provider) for data, item in zip(self.manifests, stated, strict=True)}) > 1:
+            raise _nothing("the two manifests are of two providers", "one key and one name", "two")
         one = verify_head(self.signed[0], stated[0].session_keys)
         other = verify_head(self.signed[1], stated[-1].session_keys)
         if (one.session, one.size) != (other.session, other.size) or one.root == other.root:

@@ -70,7 +70,7 @@ class Memory:
             Contradiction: the same size with another root (`two-histories`, with its proof).
             MalformedError: the state is damaged.
         """
-        place = self._place("heads", now.head.session)
+        place = self._place("heads", now.signer + now.head.session)  # of another's key, it is another's session
         before = [check_head(shown.manifest, shown.signed, self.trust) for shown in self._read(place)]
         self._write(place, Shown(now.manifest_envelope, now.head_envelope))
         known: dict[int, SignedHead] = {}

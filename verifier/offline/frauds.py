@@ -11,6 +11,7 @@ from verifiable.checking.checks import OpenedEvidence, SignedHead
 from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.checking.verdict import Check, Status, Step, Verdict
 from verifiable.errors import VerifiableError
+from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PublicKey
 from verifier.offline.fault import Fault
 
@@ -30,13 +31,16 @@ class NothingProven:
 
 @dataclass(frozen=True, slots=True)
 class FraudDetails:
-    """Against whom a file proves something, and what it shows."""
+    """Against whom a file proves something: the holder of a key (its kid), and what that calls itself; and what it
+    shows.
+    """
 
     provider: str
+    key: bytes
     kind: FraudKind
 
     def to_json(self) -> dict[str, Any]:
-        return {"provider": self.provider, "kind": self.kind.name.lower()}
+        return {"provider": self.provider, "key": self.key.hex(), "kind": self.kind.name.lower()}
 
 
 def of_token(opened: OpenedEvidence, trust: Sequence[PublicKey], turn: int, token: int) -> Fraud | None:
@@ -84,6 +88,7 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
             checks=(Check(Step.FRAUD, None, fault.what),),
             details=NothingProven(fault.code),
         )
+    key = peek1(parsed.manifests[0]).kid
     return Verdict(
         Status.FAILED,
         proven.what,
@@ -93,7 +98,8 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
         position=proven.position,
         expected=proven.expected,
         found=proven.found,
-        hint="Proven by what the provider itself signed: anyone who trusts its key can check this file.",
+        hint=f"Proven against the holder of key {key.hex()[:16]}…, which calls itself {proven.provider}, by what it "
+        "signed: anyone who trusts that key can check this file.",
         checks=(Check(Step.FRAUD, True, f"{parsed.kind.name.lower().replace('_', ' ')}: {proven.what}"),),
-        details=FraudDetails(proven.provider, parsed.kind),
+        details=FraudDetails(proven.provider, key, parsed.kind),
     )

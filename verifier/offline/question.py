@@ -53,6 +53,9 @@ class Question:
 def check_answers(opened: OpenedEvidence, held: OpenedReceipt) -> None:
     """Raise VerificationError (`no-evidence`) unless the evidence opens the receipt's own turn of its session."""
     Question(held.session.head.session).check_head(opened.session.head)
+    mine, theirs = held.session.signed.signer, opened.session.signed.signer
+    if mine != theirs:
+        raise _other("another provider's session", f"signed under key {mine.hex()}", f"key {theirs.hex()}")
     check_holds(opened, held.receipt.turn)
 
 
