@@ -241,9 +241,9 @@ class World:
     def _check_evidence(self, data: bytes, last: Exchange, trust: Sequence[PublicKey], rows: MadeUpRows) -> None:
         assert last.receipt is not None
         evidence = Evidence.parse(data)
-        offline = verify_with_evidence(last.receipt, evidence, trust, last.text or "", asked=last.asked)
+        offline = verify_with_evidence(last.receipt, evidence, trust, last.asked)
         assert offline.status is Status.RECEIPT, offline
-        verdict = audit(evidence, rows, trust, receipt=last.receipt, text=last.text, asked=last.asked)
+        verdict = audit(evidence, rows, trust, receipt=last.receipt, asked=last.asked)
         assert verdict.status is Status.EXACT, verdict
         assert verdict.tokens_checked == verdict.tokens_total
         self._hand("evidence", data, trust)

@@ -28,6 +28,7 @@ from verifiable.checking.checks import check_receipt
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import VerifiableError
 from verifiable.manifest.manifest import Manifest
+from verifiable.request.exchange import NOTHING
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries, Ranked
 from verifiable.sampling.sampler import SamplingDefaults, SamplingParams, choose
@@ -296,7 +297,7 @@ class World:
             each.session,
             receipt=check_receipt(each.receipt(turn), TRUST),
             size=each.made.log.size,
-            text=each.made.texts[turn],
+            asked=NOTHING.with_text(each.made.texts[turn]),
         )
         with self._served(bodies, first=first) as url, Client(url, capability=each.made.capability) as client:
             return [(_asked(each, [turn]), audit_session(self._auditor(), client, wanted))]
@@ -306,7 +307,8 @@ class World:
         return [(_asked(each, [turn]), verdict)]
 
     def _offline(self, each: Snapshot, turn: int, evidence: bytes) -> list[Judged]:
-        verdict = verify_with_evidence(each.receipt(turn), Evidence.parse(evidence), TRUST, each.made.texts[turn])
+        mine = NOTHING.with_text(each.made.texts[turn])
+        verdict = verify_with_evidence(each.receipt(turn), Evidence.parse(evidence), TRUST, mine)
         return [(_asked(each, [turn], offline=True), verdict)]
 
     def _lottery(self, bodies: Mapping[str, bytes], only: Snapshot | None, turns: int | None = None) -> list[Judged]:

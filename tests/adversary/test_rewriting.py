@@ -197,6 +197,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["{}/honest.receipt", "--nonce", "00" * 65], "--nonce"),
     (["{}/honest.exchange", "--nonce", "00" * 16], "not the nonce of your own request"),
     (["{}/honest.exchange", "--request", "{}/honest.json"], "holds the request already"),
+    (["{}/honest.receipt", "--request", "{}/rewritten.exchange"], "of another answer than the receipt"),
     (["{}/version.exchange"], "version 2"),
 ]
 

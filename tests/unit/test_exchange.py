@@ -22,6 +22,7 @@ from verifiable.request.request import COMPLETION
 from verifiable.session.evidence import Kind
 from verifier import audit
 from verifier.commands.files import read_copies
+from verifier.offline.offline import readings
 
 BODY: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Why is the sky blue?"}],
@@ -92,7 +93,11 @@ def test_the_audit_says_what_differs(made: Recording, kept: Exchange) -> None:
     assert verdict.hint is not None
     assert "your own copy" in verdict.hint
     without = audit(evidence, MadeUpModel(), TRUST)
-    assert {"request-not-given", "receipt-not-given"} <= {note.id for note in without.notes}
+    assert {"request-not-given", "receipt-not-given", "text-not-given"} <= {note.id for note in without.notes}
+    assert "text-not-given" not in {note.id for note in good.notes}
+    shell = replace(kept.asked, texts=readings(f"{kept.text}\n"))
+    assert audit(evidence, MadeUpModel(), TRUST, asked=shell).status is Status.EXACT
+    assert audit(evidence, MadeUpModel(), TRUST, asked=kept.asked, text="no").code == "text-differs"
 
 
 COMMITTED = "Aller guten Dinge\nsind drei: \u00e4, \u00f6."
@@ -113,7 +118,8 @@ def test_times_that_say_nothing_of_a_turn_are_not_said_to_be_compared(made: Reco
     assert "times-not-given" not in {note.id for note in verify(kept, trust=TRUST).notes}
     whole = audit(two.evidence(), MadeUpModel(), TRUST, receipt=two.receipt(), asked=later.asked)
     assert whole.status is Status.EXACT
-    assert [note.turns for note in whole.notes if note.id == "request-not-given"] == [(0,)]
+    for of in ("request-not-given", "text-not-given"):
+        assert [note.turns for note in whole.notes if note.id == of] == [(0,)]
 
 
 def test_a_nonce_that_ones_own_request_lacks_is_the_callers_mistake(kept: Exchange) -> None:
@@ -121,6 +127,22 @@ def test_a_nonce_that_ones_own_request_lacks_is_the_callers_mistake(kept: Exchan
     for exchange, nonce in ((seeded, "00" * 8), (kept, "00" * 8)):
         with pytest.raises(PolicyError, match="not the nonce of your own request"):
             read_copies(None, None, nonce, exchange)
+
+
+def test_an_exchange_is_of_one_answer(made: Recording, kept: Exchange, tmp_path: Path) -> None:
+    kept.save(tmp_path / "kept.exchange")
+    copies = read_copies(None, tmp_path / "kept.exchange", None, made.evidence())
+    assert (copies.receipt, copies.asked) == (kept.receipt, kept.asked)
+    two = Recording()
+    two.turn(ask(**BODY), PROMPT)
+    two.turn(ask(**{**BODY, "verifiable": {"nonce": "99" * 8, "session": two.session.hex()}}), PROMPT)
+    elsewhere = Recording(session=bytes(16))
+    elsewhere.turn(ask(**{**BODY, "verifiable": {"nonce": "99" * 8}}), PROMPT)
+    for other in (two.receipt(1), elsewhere.receipt()):
+        with pytest.raises(PolicyError, match="of another answer than the receipt"):
+            read_copies(None, tmp_path / "kept.exchange", None, other)
+    damaged = replace(made.receipt(), head=b"no head")
+    assert read_copies(None, tmp_path / "kept.exchange", None, damaged).receipt == damaged
 
 
 def test_true_is_not_one_in_what_differs(made: Recording, kept: Exchange) -> None:

@@ -52,10 +52,11 @@ def check_asked(session: OpenedSession, turn: int, asked: Asked, committed: Requ
 
 def caveats(asked: Asked, turn: int) -> list[Caveat]:
     """What a verdict does not rest on for want of the client's own copy of that turn."""
+    missing = [] if asked.texts else [Caveat("text-not-given")]
     if asked.request is None:
-        return [Caveat("request-not-given")]
+        return [Caveat("request-not-given"), *missing]
     known = asked.received is not None and (turn > 0 or asked.sent is not None)
-    return [] if known else [Caveat("times-not-given")]
+    return missing if known else [Caveat("times-not-given"), *missing]
 
 
 def _check_request(leaf: Turn, mine: Request, committed: Request | None) -> None:

@@ -54,12 +54,12 @@ def verify(
     """
     require_trust(trust)
     if isinstance(receipt, Exchange):
-        text = receipt.text if text is None else text
         asked = receipt.asked if asked == NOTHING else asked
         receipt = receipt_of(receipt)
+    asked = asked.with_text(text)
     try:
         parsed = Receipt.parse(receipt) if isinstance(receipt, bytes) else receipt
-        return accepted(check_receipt(parsed, trust, *(() if text is None else (text,))), asked)
+        return accepted(check_receipt(parsed, trust, *asked.texts), asked)
     except VerifiableError as error:
         return refused(error)
 
@@ -134,8 +134,6 @@ def _checks(opened: OpenedReceipt, compared: str | None) -> list[Check]:
 
 def _notes(opened: OpenedReceipt, asked: Asked) -> list[Caveat]:
     notes = [Caveat("model-not-run"), *caveats(asked, opened.receipt.turn)]
-    if opened.text is None:
-        notes.append(Caveat("text-not-given"))
     if opened.receipt.log is None:
         notes.append(NO_LOG_PROOF)
     turn = opened.receipt.turn

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,19 @@ _FIELDS = ("version", "path", "body", "text", "receipt", "sent", "received")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A client's own copy of what it sent: the request, or its nonce alone, and when it was on its way (ms)."""
+    """A client's own copy of what it sent: the request, or its nonce alone, and when it was on its way (ms); and
+    of what it got: readings of the answer's text, one of which must be the committed one.
+    """
 
     request: Request | None = None
     nonce: bytes | None = None
     sent: int | None = None
     received: int | None = None
+    texts: tuple[str, ...] = ()
+
+    def with_text(self, text: str | None) -> Asked:
+        """The same with that text in the place of its own, where there is one."""
+        return self if text is None else replace(self, texts=(text,))
 
 
 NOTHING = Asked()
@@ -79,7 +86,8 @@ class Exchange:
     @property
     def asked(self) -> Asked:
         """What of it is held against what was committed."""
-        return Asked(self.request, None, self.sent, self.received)
+        texts = () if self.text is None else (self.text,)
+        return Asked(self.request, None, self.sent, self.received, texts)
 
     def encode(self) -> bytes:
         canonical = json.loads(self.request.canonical)

@@ -139,8 +139,8 @@ def notes(
     mine = max((turn.number for turn in turns), default=0) if receipt is None else receipt.turn
     others = tuple(turn.number for turn in turns if turn.number != mine)
     made = [*caveats(asked, mine), *not_opened(opened)]
-    if asked.request is not None and others:
-        made.append(Caveat("request-not-given", turns=others))
+    given = {"request-not-given": asked.request is not None, "text-not-given": bool(asked.texts)}
+    made += [Caveat(of, turns=others) for of, some in given.items() if some and others]
     made += [Caveat(of, turns=tuple(turn.number for turn in some)) for of, some in of_turns.items() if some]
     if not session.closed:
         made.append(Caveat("session-open"))

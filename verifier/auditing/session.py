@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from os import PathLike
 
 from verifiable.checking.asked import check_asked
@@ -76,8 +77,8 @@ def audit(
         trust: the provider keys that may have signed the manifest; never taken from the evidence.
         receipt: the client's receipt, or what `check_receipt` made of it: the evidence must open its turn, and its head
             tell the same history.
-        text: the answer as the client has it, to the receipt's turn or, without a receipt, to the last turn opened.
-        asked: the client's own copy of the request of that turn.
+        text: the answer as the client has it, where `asked` does not say.
+        asked: the client's own copy of the receipt's turn or, without a receipt, of the last turn opened.
         fetch_full: asks for all records after a difference was found, so that the verdict can name the first.
         calibration: for the tolerant comparison, where the bits of this machine are not the provider's.
         seed: of the challenge, from which that comparison draws which tokens it compares; drawn here where None.
@@ -89,6 +90,7 @@ def audit(
     """
     require_trust(trust)
     seed = os.urandom(SEED_BYTES) if seed is None else seed
+    asked = asked.with_text(text)
     client = receipt.receipt if isinstance(receipt, OpenedReceipt) else receipt
     journal = Journal()
     with ExitStack() as stack:
@@ -100,7 +102,7 @@ def audit(
             return failed.fault.verdict(checks=tuple(journal.checks), details=AuditDetails(fault=failed.fault))
         try:
             bounds = _bind(journal, opened, receipt, trust)
-            _compare_copies(journal, opened, client, text, asked)
+            _compare_copies(journal, opened, client, asked)
             _replay_shown(journal, opened.turns)
             _compare_model(journal, opened.session, model)
             prompts = _check_words(journal, opened, model)
@@ -170,20 +172,19 @@ def _bind(
     return mine, theirs
 
 
-def _compare_copies(
-    journal: Journal, opened: OpenedEvidence, receipt: Receipt | None, text: str | None, asked: Asked
-) -> None:
+def _compare_copies(journal: Journal, opened: OpenedEvidence, receipt: Receipt | None, asked: Asked) -> None:
     """Step 10, for evidence: what the client has of the receipt's turn, or of the last turn opened."""
     last = max((turn.number for turn in opened.turns), default=0)
     number = last if receipt is None else receipt.turn
-    if text is not None:
+    if asked.texts:
         with journal.step(Step.TEXT_RECEIVED) as passed:
-            check_text(opened.session, number, text)
+            check_text(opened.session, number, *asked.texts)
             passed(f"the text you have is the text that was committed in turn {number}")
-    if asked != NOTHING:
+    if replace(asked, texts=()) != NOTHING:
         with journal.step(Step.REQUEST) as passed:
             turn = opened.turn(number)
-            passed(str(check_asked(opened.session, number, asked, None if turn is None else turn.request)))
+            compared = check_asked(opened.session, number, asked, None if turn is None else turn.request)
+            passed(compared or f"your times say nothing of turn {number}")
 
 
 def _replay_shown(journal: Journal, turns: Sequence[OpenedTurn]) -> None:

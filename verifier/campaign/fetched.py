@@ -99,8 +99,7 @@ class Fetched:
         listed: its place in the provider's list, which its evidence must keep to.
         receipt: a client's receipt of it.
         size: leaves of the head that evidence is asked for; the newest where None.
-        text: the answer as the client has it.
-        asked: the client's own copy of its request.
+        asked: the client's own copy of the receipt's turn.
         turns: those to open, all where None.
         evidence: what came.
         promised: the list's head, under the manifest that came with the evidence.
@@ -112,7 +111,6 @@ class Fetched:
     listed: Listed | None = None
     receipt: OpenedReceipt | None = None
     size: int | None = None
-    text: str | None = None
     asked: Asked = NOTHING
     turns: Sequence[int] | None = None
     evidence: Received | None = None
@@ -182,7 +180,6 @@ def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched:
         worker,
         auditor.trust,
         receipt=fetched.receipt,
-        text=fetched.text,
         asked=fetched.asked,
         fetch_full=fetch_full,
         calibration=auditor.calibration,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from verifiable.errors import MalformedError, PolicyError
 from verifiable.request import fields
 from verifiable.request.exchange import NOTHING, Asked, Exchange, read_asked
 from verifiable.session.evidence import Evidence
+from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.wire.key_file import MAX_BYTES, read_public
 from verifiable.wire.keys import PublicKey
@@ -29,20 +31,26 @@ def read_trust(values: Sequence[str]) -> list[PublicKey]:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What a client kept of its own: readings of the answer, the first the likeliest; and what it asked."""
+    """What a client kept: its own copy, and the receipt that came with the answer."""
 
-    texts: tuple[str, ...] = ()
     asked: Asked = NOTHING
+    receipt: Receipt | None = None
 
 
-def read_copies(text: Path | None, request: Path | None, nonce: str | None, exchange: Exchange | None) -> Copies:
+def read_copies(
+    text: Path | None, request: Path | None, nonce: str | None, target: Receipt | Evidence | Exchange | None
+) -> Copies:
     """The copies that options name; an exchange, the target's or that of --request, stands in for those not named.
 
     Raises MalformedError, PolicyError or OSError.
     """
+    exchange = target if isinstance(target, Exchange) else None
     if request is not None and exchange is not None:
         raise PolicyError("an exchange holds the request already", expected="an exchange or --request", found="both")
     kept = exchange if request is None else read_request(request)
+    receipt = target if isinstance(target, Receipt) else None if kept is None else kept.receipt
+    if kept is not None and kept.receipt is not None and receipt is not None:
+        _check_same_answer(receipt, kept.receipt)
     asked = NOTHING if kept is None else kept.asked
     if nonce is not None:
         asked = replace(asked, nonce=parse_nonce(nonce))
@@ -51,8 +59,16 @@ def read_copies(text: Path | None, request: Path | None, nonce: str | None, exch
             expected = "no --nonce: the request has none" if mine is None else mine.hex()
             raise PolicyError("--nonce is not the nonce of your own request", expected=expected, found=nonce)
     if text is not None:
-        return Copies(readings(read_text(text)), asked)
-    return Copies(() if kept is None or kept.text is None else (kept.text,), asked)
+        asked = replace(asked, texts=readings(read_text(text)))
+    return Copies(asked, receipt)
+
+
+def _check_same_answer(named: Receipt, kept: Receipt) -> None:
+    """Raise PolicyError where a receipt and an exchange's own are of two answers, by what they say themselves."""
+    with suppress(MalformedError):  # what is none is refused with all other checks
+        one, other = (f"turn {each.turn} of session {Head.peek(each.head).session.hex()}" for each in (named, kept))
+        if one != other:
+            raise PolicyError("the exchange is of another answer than the receipt", expected=one, found=other)
 
 
 def read_request(path: Path) -> Exchange:

@@ -128,9 +128,14 @@ def carry_out(plan: Plan) -> Outcome:
         if target is not None and (plan.calibration is not None or plan.draw.turns is not None):
             seed = auditor.seed = plan.draw_seed()
         if isinstance(target, Evidence):
-            text = copies.texts[0] if copies.texts else None
             verdict = audit(
-                target, worker, plan.trust, text=text, asked=copies.asked, calibration=plan.calibration, seed=seed
+                target,
+                worker,
+                plan.trust,
+                receipt=copies.receipt,
+                asked=copies.asked,
+                calibration=plan.calibration,
+                seed=seed,
             )
             digest = hashlib.sha256(target.encode()).digest()
             verdicts = [replace(verdict, details=replace(audited(verdict), evidence_digest=digest))]
@@ -186,8 +191,7 @@ def _copies(plan: Plan, target: Receipt | Evidence | Exchange | None) -> Copies:
             expected="a receipt, an exchange or evidence as the target",
             found=plan.target,
         )
-    copy = plan.copy
-    return read_copies(copy.text, copy.request, copy.nonce, target if isinstance(target, Exchange) else None)
+    return read_copies(plan.copy.text, plan.copy.request, plan.copy.nonce, target)
 
 
 def audit_receipt(
@@ -195,14 +199,14 @@ def audit_receipt(
 ) -> Verdict:
     """Check a receipt, fetch the evidence of its turn under its own head, and audit that."""
     try:
-        held = check_receipt(receipt, plan.trust, *copies.texts)
+        held = check_receipt(receipt, plan.trust, *copies.asked.texts)
     except VerifiableError as error:
         return Fault.of(error).verdict()
     head, turns = held.session.head, None
     if seed is not None and plan.draw.turns is not None:
         drawn = draw_turns(seed, head.session, len(held.session.spans), plan.draw.turns)
         turns = sorted({*drawn, receipt.turn})
-    wanted = Fetched(head.session, receipt=held, size=head.size, text=held.text, asked=copies.asked, turns=turns)
+    wanted = Fetched(head.session, receipt=held, size=head.size, asked=copies.asked, turns=turns)
     return audit_session(auditor, client, wanted)
 
 

@@ -66,11 +66,10 @@ def verify(
     if receipt is None:
         raise PolicyError("nothing to verify", expected="a receipt, or --fraud FILE", found="neither")
     parsed = files.read_receipt(receipt)
-    exchange = parsed if isinstance(parsed, Exchange) else None
     held = receipt_of(parsed) if isinstance(parsed, Exchange) else parsed
-    copies = files.read_copies(text, request, nonce, exchange)
+    copies = files.read_copies(text, request, nonce, parsed)
     shown = None if evidence is None else Evidence.load(evidence)
-    verdict = verify_with_evidence(held, shown, keys, *copies.texts, asked=copies.asked)
+    verdict = verify_with_evidence(held, shown, keys, copies.asked)
     _say(as_json, verdict.to_json(), show.verification(verdict))
     return verdict.exit_code
 

@@ -23,16 +23,15 @@ from verifier.offline.replay import replay_records, replayable
 
 
 def verify_with_evidence(
-    receipt: Receipt, evidence: Evidence | None, trust: Sequence[PublicKey], *texts: str, asked: Asked = NOTHING
+    receipt: Receipt, evidence: Evidence | None, trust: Sequence[PublicKey], asked: Asked = NOTHING
 ) -> Verdict:
     """Check a receipt as `verifiable.verify` does, and that `evidence` opens its turn and tells the same history.
 
-    Records that the evidence shows are replayed: that their tokens follow needs no model. `texts` are readings of the
-    answer (see `readings`), one of which must be the committed one; `asked` is the client's own copy of its request.
+    Records that the evidence shows are replayed: that their tokens follow needs no model.
     """
     require_trust(trust)
     try:
-        held = check_receipt(receipt, trust, *texts)
+        held = check_receipt(receipt, trust, *asked.texts)
         verdict = accepted(held, asked, None if evidence is None else _request(evidence, held.receipt.turn))
     except VerifiableError as error:
         return refused(error)
