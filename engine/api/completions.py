@@ -69,8 +69,10 @@ async def model(name: str, caller: Caller, engine: ServedEngine) -> dict[str, An
 
 
 def _model(engine: Engine) -> dict[str, Any]:
-    created = engine.manifest.valid_from // 1000
-    return {"id": engine.model_name, "object": "model", "created": created, "owned_by": engine.manifest.provider}
+    """OpenAI's object, with the digest of the manifest in force: what a request pins."""
+    manifest = engine.manifest
+    stated = {"object": "model", "created": manifest.valid_from // 1000, "owned_by": manifest.provider}
+    return {"id": engine.model_name, **stated, "verifiable": {"manifest": manifest.digest().hex()}}
 
 
 def _no_model(engine: Engine, name: str) -> errors.NotFoundError:

@@ -73,7 +73,7 @@ def test_the_tutorials_code_runs(
         run(here(ask), tmp_path)
         kept = Exchange.load("answer.exchange")
         assert kept.receipt is not None
-        assert None not in (kept.text, kept.sent, kept.received)
+        assert None not in (kept.text, kept.sent, kept.received, kept.request.manifest)
         calls = [*commands("verify"), *commands("audit")]
         assert len(calls) == 3
         for call in calls:
