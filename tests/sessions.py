@@ -142,8 +142,12 @@ class Recording:
         finish: Finish | None = None,
         burst: int = 1,
         text: str | None = None,
+        cut: int | None = None,
     ) -> str:
-        """Answer a request token by token, as the engine does. `burst` tokens come from each decode step."""
+        """Answer a request token by token, as the engine does. `burst` tokens come from each decode step.
+
+        After `cut` tokens it is ended as cancelled, or as `finish` says.
+        """
         if request.session is None and not self.alone:
             request = self.placed(request)
         stated = list(prompt if committed_prompt is None else committed_prompt)
@@ -168,6 +172,8 @@ class Recording:
                 reached = Finish.STOP
             elif count >= params.max_tokens:
                 reached = Finish.LENGTH
+            elif count == cut:
+                reached = Finish.CANCELLED
         if not stream.stopped:
             parts.append(stream.finish())
         said = "".join(parts)
@@ -182,6 +188,15 @@ class Recording:
         session = self.session.hex() if self.log.turns else "new"
         body["verifiable"] = {**(body.get("verifiable") or {}), "session": session}
         return parse_body(request.path, json.dumps(body).encode())
+
+    def crash(self, request: Request, prompt: Sequence[int], tokens: int) -> None:
+        """Begin a turn and stop in it, as a provider that crashes does; nothing may follow."""
+        params = request.params(self.manifest.defaults, self.manifest.k, self.manifest.runtime.n_ctx, len(prompt))
+        self.leaves.append(self.log.begin_turn(request.turn_facts(prompt, params, request.nonce or b"provider")))
+        self.requests.append(request.canonical)
+        for count in range(tokens):
+            entries = made_up([*prompt, count])
+            self.leaves.append(self.log.token(int(entries.ids[0]), Source.PLAIN, True, entries))
 
     def close(self) -> None:
         self.leaves.append(self.log.close())
@@ -203,6 +218,8 @@ class Recording:
         leaves = [records.parse(data) for data in self.leaves]
         ends = {leaf.turn: leaf for leaf in leaves if isinstance(leaf, End)}
         shown: dict[int, bytes] = dict(self.log.landmarks)
+        if isinstance(leaves[-1], Token):  # it stops in mid-turn
+            shown[leaves[-1].seq] = self.leaves[-1]
         parts = []
         for turn in sorted(ends) if turns is None else turns:
             tokens = [leaf for leaf in leaves if isinstance(leaf, Token) and leaf.turn == turn]

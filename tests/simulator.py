@@ -175,6 +175,8 @@ class Provider:
         found = self._log(parts.path, query) if self.logs else None
         if found is None:
             found = self._sessions(parts.path, query, handler)
+        if found == b"":
+            return send(handler, b'{"error":{"message":"no finished turn"}}', 400)
         if found is None:
             return send(handler, b'{"error":{"message":"unknown"}}', 404)
         return send(handler, self.change(parts.path, found))
@@ -203,6 +205,8 @@ class Provider:
 
     def _sessions(self, path: str, query: dict[str, str], handler: BaseHTTPRequestHandler) -> bytes | None:
         match path.split("/")[1:]:
+            case ["v1", "manifest"]:
+                return next((made.manifest for made in self.recordings.values()), LOGGED).sign(PROVIDER)
             case ["v1", "sessions"]:
                 return self.page(query)
             case ["v1", "sessions", session, what]:
@@ -216,7 +220,7 @@ class Provider:
         if not by_key and handler.headers.get("X-Verifiable-Capability", "") != made.capability.hex():
             return None
         if what == "receipt":
-            return made.receipt().encode()
+            return made.receipt().encode() if made.log.turns else b""
         turns = None if "turns" not in query else [int(turn) for turn in query["turns"].split(",")]
         if turns is not None and max(turns) >= made.log.turns:
             return None

@@ -114,6 +114,10 @@ class PolicyError(VerifiableError):
         self.parameter = parameter
 
 
+class UnknownHostError(PolicyError):
+    """The address names a host that nobody knows, and nothing was ever reached there: most likely it is misspelt."""
+
+
 class EngineError(VerifiableError):
     """The inference runtime could not do what it was asked to do."""
 

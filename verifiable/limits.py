@@ -119,6 +119,10 @@ CLOCK_SKEW: Final = 5 * 60 * 1000
 FRAUD_BYTES: Final = 1 << 26
 FRAUD_ENTRIES: Final = 1 << 17
 """Entries of a provider's log in a fraud file."""
+LOG_ENTRIES: Final = 1 << 20
+"""Entries of a provider's log that an auditor reads, where the provider does not prove what it holds."""
+LOG_BYTES: Final = 1 << 29
+"""Bytes of these entries."""
 
 # A session: a turn that could pass one of these is not begun.
 SESSION_TURNS: Final = 1 << 12

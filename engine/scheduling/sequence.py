@@ -137,12 +137,12 @@ class Sequence:
             accepted += accepts
             piece = self._piece(token)
             self._due_text += self._text.feed(piece)
-            self._due_tokens.append(self._info(token, piece, source, row, record.entries))
-            self._sampler.accept(token)
             if token in self._ends or self._text.stopped:
                 self.finish = Finish.STOP
             elif len(self.ids) >= self._full:
                 self.finish = Finish.LENGTH
+            self._due_tokens.append(self._info(token, piece, source, row, record.entries))
+            self._sampler.accept(token)
             if self.finish is not None or not accepts:
                 break
         self._score(draft, accepted, self.ids[first])
@@ -176,6 +176,8 @@ class Sequence:
             self.odds.score(1, int(draft.ids[0] == came))
 
     def _end(self, finish: Finish, error: EngineError | StoreError | None = None) -> None:
+        if self.finish is not None:  # whole by its tokens, so nothing that happened since makes it another answer
+            finish, error = self.finish, None
         if not self._text.stopped:
             self._due_text += self._text.finish()
         self._deliver()

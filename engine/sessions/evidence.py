@@ -57,7 +57,7 @@ class EvidenceReader:
         if missing:
             raise PolicyError("no such finished turn", expected=f"{sorted(ends)}", found=missing[0], parameter="turns")
         requests, kept = self._store.requests(row.session), self._store.packed(row.session)
-        shown = under.landmarks()
+        shown = under.landmarks() | under.broken_off()
         parts = []
         for turn in chosen:
             if turn not in requests:
@@ -142,6 +142,11 @@ class _Under:
     def landmarks(self) -> dict[int, bytes]:
         """Every leaf that is not a token."""
         return {seq: self.data(seq) for seq, leaf in self.leaves.items() if not isinstance(leaf, Token)}
+
+    def broken_off(self) -> dict[int, bytes]:
+        """The log's last leaf, where that is a token: it shows that the turn has no end."""
+        last = len(self.stored) - 1
+        return {last: self.data(last)} if isinstance(self.leaves.get(last), Token) else {}
 
     def tokens(self, turn: int, end: End) -> list[Token] | None:
         """The turn's records in order, or None where one of them was dropped."""

@@ -72,7 +72,7 @@ function checkSession(file, trusted, report) {
   const marks = leaves.filter(({ leaf }) => leaf.kind !== "token");
   const spans = report.make(
     "The session log is complete and in order",
-    () => checkStructure(marks, head.size, head.session),
+    () => checkStructure(marks, head.size, head.session, tokens.at(-1)),
     (found) => `${found.length} finished turn${found.length === 1 ? "" : "s"}`,
   );
   const opened = marks[0].leaf;
@@ -113,8 +113,8 @@ function checkOpening({ leaves, proof }, { size, root }) {
   }
 }
 
-/** The turns of a log, from every leaf of it that is not a token. */
-function checkStructure(marks, size, session) {
+/** The turns of a log, from every leaf of it that is not a token, and the last token shown. */
+function checkStructure(marks, size, session, token) {
   const broken = (where, expected) =>
     new Failure("sequence-broken", `the session log's order is broken at ${where}`, expected);
   for (const { index, leaf } of marks) {
@@ -133,12 +133,20 @@ function checkStructure(marks, size, session) {
       return spans;
     }
     if (leaf.kind !== "turn") throw broken(`leaf ${at}`, "a turn or a close leaf");
-    spans.push(checkSpan(leaf, marks[next + 1]?.leaf, spans.length, broken));
+    const end = marks[next + 1]?.leaf;
+    if (!end && leaf.turn === spans.length) throw unended(leaf, size, token);
+    spans.push(checkSpan(leaf, end, spans.length, broken));
     at = spans.at(-1).end.seq + 1n;
     next += 2;
   }
   if (next < marks.length || at !== size) throw broken(`leaf ${at}`, `a log of ${size} leaves`);
   return spans;
+}
+
+function unended({ turn, seq }, size, token) {
+  if (seq === size - 1n || (token?.seq === size - 1n && token.turn === turn))
+    return new Failure("interrupted", `the log stops in turn ${turn}: the provider stopped there, or crashed`);
+  return new Failure("incomplete", `turn ${turn} has no end: the provider holds a part back, or cut the log short`);
 }
 
 function count(what, holds) {
@@ -147,13 +155,14 @@ function count(what, holds) {
 
 function checkSpan(turn, end, number, broken) {
   count("the turn's number", turn.turn === number);
-  if (!end) throw new Failure("incomplete", `turn ${number} has no end: the provider stopped, or cut the log short`);
-  if (end.kind !== "end" || end.turn !== number) throw broken(`leaf ${end.seq}`, `the end of turn ${number}`);
+  if (end?.kind !== "end" || end.turn !== number) throw broken(`leaf ${turn.seq}`, `the end of turn ${number}`);
   const tokens = end.completionCount;
   count(`the tokens of turn ${number}`, BigInt(tokens) === end.seq - turn.seq - 1n);
   count(`the prompt tokens of turn ${number}`, end.promptCount === turn.promptCount);
   count(`the tokens of turn ${number}`, tokens <= turn.params.maxTokens);
-  count(`the tokens of turn ${number}, cut by length`, end.finish !== 1 || tokens === turn.params.maxTokens);
+  const full = tokens === turn.params.maxTokens;
+  count(`the tokens of turn ${number}, cut by length`, end.finish !== 1 || full);
+  count(`the tokens of turn ${number}, cut before its length`, end.finish < 2 || !full);
   count(`the drafted or cached tokens of turn ${number}`, end.accepted <= Math.min(end.drafted, tokens));
   count(`the drafted or cached tokens of turn ${number}`, turn.cached < Math.max(turn.promptCount, 1));
   return { turn, end, first: turn.seq + 1n };

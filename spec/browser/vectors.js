@@ -33,6 +33,20 @@ function showItem(value) {
   return { float: hex(new Uint8Array(view.buffer)) };
 }
 
+/** A session's lot from the SHA-256 of its place in the draw: protocol.md §10.5. */
+function weighedLot(digest, weight) {
+  const drawn = bigFromBytes(digest.subarray(0, 16)) | 1n;
+  const whole = BigInt(drawn.toString(2).length - 1);
+  let [rest, fraction] = [drawn << (127n - whole), 0n];
+  for (let digit = 0; digit < 64; digit++) {
+    rest = (rest * rest) >> 127n;
+    const over = rest >> 128n;
+    rest >>= over;
+    fraction = 2n * fraction + over;
+  }
+  return ((((128n - whole) << 64n) - fraction) << 64n) / weight;
+}
+
 const OPERATIONS = {
   cbor: (entry) => showItem(decodeCbor(fromHex(entry.input), { tags: entry.tags })),
   key(entry) {
@@ -64,7 +78,10 @@ const OPERATIONS = {
     const lot = (kind, rest) =>
       sha256(concat(utf8(`verifiable-inference/v2/challenge/${kind}\n`), fromHex(entry.seed), rest));
     const drawn = (items, lotOf) => items.sort((a, b) => compare(lotOf(a), lotOf(b))).slice(0, entry.count);
-    if (entry.what === "drawn-sessions") return drawn(entry.sessions, (session) => lot("session", fromHex(session)));
+    if (entry.what === "drawn-sessions") {
+      const weighed = ([session, weight]) => weighedLot(lot("session", fromHex(session)), BigInt(weight));
+      return drawn(entry.sessions, (item) => concat(bigEndian(weighed(item), 32), fromHex(item[0]))).map(([id]) => id);
+    }
     if (entry.what === "drawn-turns") {
       const turns = Array.from({ length: entry.turns }, (_, turn) => turn);
       const chosen = drawn(turns, (turn) => lot("turn", concat(fromHex(entry.session), bigEndian(turn, 4))));

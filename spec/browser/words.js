@@ -2,7 +2,15 @@
 // does not prove, is in spec/reason-codes.md.
 
 /** Codes under which nothing is shown against the provider. */
-const INCONCLUSIVE = ["incomplete", "untrusted-key", "newer-version", "nothing-checked", "no-evidence", "page-fault"];
+const INCONCLUSIVE = [
+  "incomplete",
+  "interrupted",
+  "untrusted-key",
+  "newer-version",
+  "nothing-checked",
+  "no-evidence",
+  "page-fault",
+];
 
 const MEANING = {
   malformed: "The file is damaged or is no file of this kind. That doesn’t show who changed it: get it again.",
@@ -21,6 +29,8 @@ const MEANING = {
   incomplete:
     "Part of the conversation’s log is missing, so it can’t be judged yet. The provider may have stopped, or be holding " +
     "it back: ask for the rest.",
+  interrupted:
+    "The conversation’s log stops in the middle of an answer, as after a crash. What was not ended can’t be judged.",
   "text-differs": "The text is not the text that the provider committed to. Compare it to the last character.",
   "log-differs": "The receipt claims a public log that the provider’s statement does not name.",
   "wrong-origin": "The proof is from another log than the provider’s.",

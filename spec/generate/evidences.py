@@ -187,7 +187,12 @@ class _Evidence:
         self.add("the leaves of another session", "root-differs", replace(good, opening=two.opening()))
         self.add("the head of another session", "root-differs", replace(good, head=two.head().sign(SESSION_KEY)))
         self.add("a turn that the log lacks", "incomplete", replace(good, turns=(one.opened(0, True, turn=1),)))
-        self.add("cut in mid-turn", "incomplete", replace(one.cut(4), requests=one.requests).evidence())
+        broken = replace(one.cut(4), requests=one.requests)
+        self.add("cut in mid-turn", "incomplete", broken.evidence())
+        crashed = replace(broken.evidence(), opening=broken.opening([3]), turns=())
+        self.add("stopped in mid-turn, its last leaf shown", "interrupted", crashed)
+        shown = replace(broken.evidence(), opening=broken.opening([2]), turns=())
+        self.add("stopped in mid-turn, another leaf shown", "incomplete", shown)
         for whose, secret in (("turn", one.secret(1)), ("session", two.secret(0))):
             opened = (one.opened(0, True, secret=secret),)
             self.add(f"the secret of another {whose}", "salt-differs", replace(good, turns=opened))

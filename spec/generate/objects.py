@@ -33,7 +33,7 @@ def derivation() -> VectorFile:
         "what: turn-secret (of the session's secret and a turn), salt (of a turn's or session's secret and a sequence "
         "number), prompt-digest, stop-digest, tokens-digest (ids, sources, first of a step), sampling-key "
         "(of a nonce's source, the nonce and a prompt digest), "
-        "drawn-sessions and drawn-turns (by lottery from a seed; sessions lowest lot first, turns ascending), or "
+        "drawn-sessions (ids and weights, by lottery from a seed, lowest lot first), drawn-turns (ascending), or "
         "drawn-window (where a window of `length` of `tokens` tokens begins).",
     )
     secret = digest("a session's secret")
@@ -69,12 +69,13 @@ def derivation() -> VectorFile:
             prompt_digest=digest("prompt").hex(),
         )
     seed, sessions = digest("seed"), [digest(f"session {number}")[:16] for number in range(6)]
+    weights = (1, 5, 1, 200, 4096, 2**53 - 1)
     for count in (0, 1, 3, 9):
         file.add(
             f"{count} of 6 sessions",
             what="drawn-sessions",
             seed=seed.hex(),
-            sessions=[session.hex() for session in sessions],
+            sessions=[[session.hex(), weight] for session, weight in zip(sessions, weights, strict=True)],
             count=count,
         )
         file.add(

@@ -245,7 +245,7 @@ class _Receipts:
         hidden = {seq: data for seq, data in two.landmarks().items() if seq != two.where(End, 0)}
         self.add("an end not shown", bad, two.receipt(opening=Opening.of(two.tree(), hidden)))
         self.add("cut in mid-turn", "incomplete", one.cut(end).receipt())
-        self.add("cut after the turn leaf", "incomplete", one.cut(2).receipt())
+        self.add("cut after the turn leaf", "interrupted", one.cut(2).receipt())
         self.add("a turn that the log lacks", "incomplete", one.receipt(1))
         self.add("no turns at all", "incomplete", Story.open("none").receipt())
 
@@ -262,6 +262,9 @@ class _Receipts:
         add("numbered as turn 1", one.edit(turn, turn=1))
         add("more tokens than allowed", one.edit(turn, params=replace(turn_of(one).params, max_tokens=4)))
         add("cut by length before the length", one.edit(end, finish=Finish.LENGTH))
+        for finish in (Finish.CANCELLED, Finish.ERROR):
+            whole = Story.open(f"whole and {finish.name}").turn(asked(max_tokens=3), 3, finish=finish)
+            add(f"as many tokens as allowed, said to be {finish.name.lower()}", whole)
         add("more drafts accepted than made", one.edit(end, drafted=1, accepted=2))
         add("more drafts accepted than tokens", one.edit(end, drafted=9, accepted=6))
         add("as many cached as prompt tokens", one.edit(turn, cached=12))

@@ -136,8 +136,8 @@ def derivation(case: Case) -> Any:
         sources = [records.Source(source) for source in case["sources"]]
         return records.tokens_digest(case["ids"], sources, case["fresh"]).hex()
     if what == "drawn-sessions":
-        sessions = [bytes.fromhex(session) for session in case["sessions"]]
-        return [session.hex() for session in draw_sessions(bytes.fromhex(case["seed"]), sessions, case["count"])]
+        weights = {bytes.fromhex(session): weight for session, weight in case["sessions"]}
+        return [session.hex() for session in draw_sessions(bytes.fromhex(case["seed"]), weights, case["count"])]
     if what == "drawn-turns":
         session = bytes.fromhex(case["session"])
         return draw_turns(bytes.fromhex(case["seed"]), session, case["turns"], case["count"])

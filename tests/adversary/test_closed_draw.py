@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.gguf_files import small, write
 from tests.made_up_model import PROMPT, MadeUpProcess
 from tests.sessions import PROVIDER, TIME, Recording, ask, manifest
 from tests.simulator import Provider, serve
@@ -46,7 +47,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A client that keeps what it gets from a provider over HTTP, and runs a command over it: its exit status."""
     monkeypatch.setattr(run, "Worker", MadeUpProcess)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model.gguf").write_bytes(b"")
+    write(tmp_path, small())
     trust = ("--trust", PROVIDER.public.vkey())
 
     def command(name: str, made: Recording, asked: Request) -> int:

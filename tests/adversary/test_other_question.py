@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.gguf_files import small, write
 from tests.made_up_model import PROMPT, MadeUpProcess
 from tests.sessions import PROVIDER, Recording, ask
 from tests.simulator import KEY, Provider, honest, other_model, serve
@@ -70,7 +71,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made.turn(ask(max_tokens=5), PROMPT, other_model)
     made.turn(ask(max_tokens=5), PROMPT)
     receipt = made.receipt(CHEATED)
-    (tmp_path / "model.gguf").write_bytes(b"")
+    write(tmp_path, small())
     (tmp_path / "turn1.receipt").write_bytes(receipt.encode())
     (tmp_path / "turn0.receipt").write_bytes(made.receipt(0).encode())
     return World(tmp_path, made, receipt, older, older_receipt)

@@ -30,7 +30,7 @@ from verifiable.wire.keys import PrivateKey
 from verifier.campaign import logged
 from verifier.campaign.campaign import audit_provider
 from verifier.campaign.client import Client
-from verifier.campaign.fetched import Auditor, Fetched, audit_session
+from verifier.campaign.fetched import TOO_LONG, Auditor, Fetched, audit_session
 
 VKEY = PROVIDER.public.vkey()
 
@@ -126,6 +126,15 @@ def test_entries_that_are_no_heads_do_not_spoil_the_proof(tmp_path: Path) -> Non
     assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
 
 
+def test_a_log_longer_than_a_file_holds_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FRAUD_ENTRIES", 1)
+    verdicts, _ = audit(tmp_path, logging([session(2)], [session(1).head(), late()]))
+    (verdict,) = verdicts
+    assert (verdict.status, verdict.code, log_check(verdict)) == (Status.FAILED, "missing-from-log", False)
+    assert verdict.hint == TOO_LONG
+    assert not files(tmp_path)
+
+
 def test_a_proof_of_something_else_is_not_believed(tmp_path: Path) -> None:
     provider = logging([session(2)], [session(1).head(), late()])
     provider.log.proves = lambda name, size: 0
@@ -192,7 +201,7 @@ def wrong_key(provider: Provider, _: pytest.MonkeyPatch) -> None:
 
 
 def too_long(provider: Provider, _: pytest.MonkeyPatch) -> None:
-    provider.log.claimed = limits.FRAUD_ENTRIES
+    provider.log.claimed = limits.LOG_ENTRIES
 
 
 def not_all(provider: Provider, _: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_every_receipt_survives_and_comes_into_the_log(smollm2: Path, tmp_path: 
         assert later.head == receipt.head
         check_receipt(later, trusted)
     codes = {verdict_code(served.url, data, entry["id"], trusted) for entry in listed(served.url)}
-    assert codes == {None, "incomplete"}  # what was cut off is told to an auditor as that, and nothing else is wrong
+    assert codes == {None, "interrupted"}  # what was cut off is told to an auditor as that, and nothing else is wrong
     served.process.send_signal(signal.SIGTERM)
     served.process.communicate(timeout=30)
     report = check_disk(data)

@@ -248,7 +248,7 @@ class Provider:
 def grow(memory: Memory, client: Any, made: Recording) -> None:
     """What an audit does with a session's evidence, if it remembers."""
     opened = check_evidence(made.evidence(), TRUST)
-    check_growth(memory, client, opened, memory.head(opened.session.signed), newest=True)
+    check_growth(memory, client, opened, memory.head(opened.session.signed))
 
 
 def test_a_session_that_grew_must_still_tell_what_it_told(tmp_path: Path):
@@ -268,9 +268,34 @@ def test_a_session_that_grew_must_still_tell_what_it_told(tmp_path: Path):
     assert getattr(caught.value, "code", "") == "two-histories"
     shorter = recording(1)
     assert shorter.log.size == old
+    signed = check_evidence(shorter.evidence(), TRUST).session.signed
     with pytest.raises(Contradiction) as rolled:
-        grow(memory, client, shorter)
+        memory.check_listed(signed)
     assert rolled.value.code == "list-differs"
+
+
+def test_a_list_is_held_only_against_what_was_remembered_before_it_was_fetched(tmp_path: Path):
+    """Two audits with one state: one ends with a newer head, or checkpoint, after the other fetched its list."""
+    slow, fast = Memory(tmp_path, TRUST), Memory(tmp_path, TRUST)
+    made, longer = recording(1), recording(1)
+    longer.turn(ask(max_tokens=5), range(1, 9), made_up)
+    older, newer = (check_evidence(each.evidence(), TRUST).session.signed for each in (made, longer))
+    client: Any = Provider(made)
+    slow.mark()
+    early = client.checkpoint()
+    fast.head(newer)
+    client.size = 15
+    assert check_log(fast, client) is not None
+    slow.head(older)
+    slow.check_listed(older)
+    latest, now = slow.checkpoint(client.manifest(), early)
+    assert (latest, now.size) == (None, 10)
+    slow.mark()  # what is fetched from now on is later than all that
+    with pytest.raises(Contradiction):
+        slow.check_listed(older)
+    with pytest.raises(Contradiction) as shrunk:
+        slow.checkpoint(client.manifest(), early)
+    assert shrunk.value.code == "log-differs"
 
 
 def test_a_head_is_remembered_whatever_is_wrong_with_the_evidence_under_it(tmp_path: Path):

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifiable.session.challenge import draw_sessions
+from verifiable.session.challenge import draw_sessions, session_lot, weight_of
 from verifier.campaign.beacon import DEFAULT, QUICKNET, FileBeacon, Round
 from verifier.campaign.plan import Clocked, caught, parse_time, plan
 
@@ -42,48 +43,115 @@ def parse(value: object) -> Round:
     return Round.parse(json.dumps(value).encode())
 
 
+def equal(population: int) -> list[int]:
+    return [9] * population
+
+
 @pytest.mark.parametrize(("population", "drawn", "bad"), [(10, 3, 2), (50, 20, 5), (8, 8, 1), (8, 0, 3)])
 def test_the_chance_is_that_of_a_draw_without_replacement(population, drawn, bad):
     expected = 1.0 - math.comb(population - bad, drawn) / math.comb(population, drawn)
-    assert caught(population, drawn, bad / population) == pytest.approx(expected)
+    assert caught(equal(population), drawn, bad / population) == pytest.approx(expected)
 
 
 def test_the_chance_is_what_the_lottery_gives():
-    sessions = [bytes([at]) * 16 for at in range(12)]
-    bad = set(sessions[:3])
-    met = sum(bool(bad & set(draw_sessions(at.to_bytes(32, "big"), sessions, 4))) for at in range(4000))
-    assert met / 4000 == pytest.approx(caught(12, 4, 0.25), abs=0.03)
+    weights = {bytes([at]) * 16: 9 for at in range(12)}
+    bad = set(list(weights)[:3])
+    met = sum(bool(bad & set(draw_sessions(at.to_bytes(32, "big"), weights, 4))) for at in range(4000))
+    assert met / 4000 == pytest.approx(caught(equal(12), 4, 0.25), abs=0.03)
+
+
+def test_sessions_are_drawn_in_proportion_to_their_weight():
+    weights = {bytes([at]) * 16: weight for at, weight in enumerate((1, 2, 3, 10))}
+    first = [draw_sessions(at.to_bytes(32, "big"), weights, 1)[0] for at in range(6000)]
+    for session, weight in weights.items():
+        assert first.count(session) / 6000 == pytest.approx(weight / 16, abs=0.02)
+    # One session of ten tokens is met as often as ten of one: cutting a conversation up hides nothing.
+    many = {bytes([at]) * 16: 1 for at in range(16)}
+    tenth = [draw_sessions(at.to_bytes(32, "big"), many, 1)[0][0] >= 6 for at in range(6000)]
+    assert sum(tenth) / 6000 == pytest.approx(10 / 16, abs=0.02)
+
+
+def test_no_session_is_too_light_or_too_heavy_to_be_drawn():
+    assert [weight_of(size) for size in (0, 1, 3, 4, 5, 2**63 - 1)] == [1, 1, 1, 1, 2, 2**63 - 4]
+    lots = [session_lot(bytes([at]) * 32, b"s" * 16, 1) for at in range(200)]
+    assert min(lots) > 0
+    assert len(set(lots)) == 200
+    assert draw_sessions(b"s" * 32, {b"a" * 16: 2**63 - 4, b"b" * 16: 1}, 5)[0] == b"a" * 16
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=7), st.integers(0, 7), st.floats(0.01, 0.9))
+def test_the_chance_is_a_lower_bound_whoever_cheats(weights, drawn, share):
+    """Against the exact chance of every set of sessions with that share of the tokens or more."""
+    ordered, total = sorted(weights), sum(weights)
+
+    def missed(good: tuple[int, ...], left: int, rest: int) -> float:
+        if not left or not good:
+            return 1.0 if not left or rest == 0 else 0.0
+        takes = ((at, weight) for at, weight in enumerate(good))
+        return sum(w / rest * missed(good[:at] + good[at + 1 :], left - 1, rest - w) for at, w in takes)
+
+    for bad in itertools.product((False, True), repeat=len(ordered)):
+        heavy = sum(itertools.compress(ordered, bad))
+        if heavy and heavy >= share * total:
+            good = tuple(weight for weight, cheats in zip(ordered, bad, strict=True) if not cheats)
+            left = min(drawn, len(ordered))
+            exact = 1.0 - missed(good, left, total)
+            assert caught(ordered, drawn, share) <= exact + 1e-9
+
+
+def test_fillers_do_not_hide_four_clients():
+    """396 sessions of one token beside 4 of 200: by sessions a draw of 20 met one of the four with 19%."""
+    fillers, real = [weight_of(5)] * 396, [weight_of(204)] * 4
+    chances = plan(fillers + real, 20).listed.chances(20)
+    assert chances[0.25] > 0.99
+    weights = {at.to_bytes(16, "big"): weight for at, weight in enumerate(fillers + real)}
+    four = set(list(weights)[396:])
+    met = sum(bool(four & set(draw_sessions(at.to_bytes(32, "big"), weights, 20))) for at in range(200))
+    assert met / 200 > 0.99
 
 
 def test_nobody_cheats_in_less_than_one_session():
-    assert caught(10, 5, 0.01) == 0.5
-    assert caught(0, 5, 0.01) == 0.0
+    assert caught(equal(10), 5, 0.01) == 0.5
+    assert caught([], 5, 0.01) == 0.0
 
 
 def test_each_further_session_raises_the_chance_until_it_is_certain():
     for population, share in itertools.product((20, 1000), (0.05, 0.2)):
-        chances = [caught(population, drawn, share) for drawn in range(population + 1)]
+        chances = [caught(equal(population), drawn, share) for drawn in range(population + 1)]
         certain = population - round(population * share) + 1
         assert all(one < other for one, other in itertools.pairwise(chances[: certain + 1]) if other < 1.0 - 1e-12)
-        assert (chances[0], set(chances[certain:])) == (0.0, {1.0})
+        assert chances[0] == 0.0
+        assert min(chances[certain:]) == pytest.approx(1.0)
 
 
 def test_a_rate_is_a_share_of_all_and_at_least_one():
-    assert plan(1000, 20, 0.1).sessions == 100
-    assert plan(5, 20, 0.01).sessions == 1
-    assert plan(5, 20).sessions == 5
-    assert plan(0, 20, 0.5).sessions == 0
-    for rate in (0.0, 1.5, -1.0):
+    assert plan(equal(1000), 20, 0.1).sessions == 100
+    assert plan(equal(5), 20, 0.01).sessions == 1
+    assert plan(equal(5), 20).sessions == 5
+    assert plan(equal(0), 20, 0.5).sessions == 0
+    for rate in (0.0, 1.5, -1.0, math.nan):
         with pytest.raises(PolicyError):
-            plan(10, 1, rate)
+            plan(equal(10), 1, rate)
 
 
-def test_a_plan_says_before_it_starts_what_it_can_reach():
-    lines = "\n".join(plan(1000, 50, budget=600.0).lines())
-    assert "50 of 1,000 sessions" in lines
-    assert "600 seconds" in lines
-    assert f"5%: {caught(1000, 50, 0.05):.1%}" in lines
-    assert plan(1000, 50).to_json(10)["chances"]["0.05"] == round(caught(1000, 10, 0.05), 6)
+def test_a_plan_says_before_it_starts_what_it_can_reach_and_assumes():
+    planned = plan(equal(1000), 50, budget=600.0, turns=2, known=equal(4), unproven=3)
+    lines = planned.lines()
+    assert "50 of the 1,000 sessions" in lines[0]
+    assert "4 of 4 receipts" in lines[0]
+    assert "600 seconds" in lines[0]
+    (row,) = (line.split() for line in lines if line.strip().startswith("5%"))
+    assert row == ["5%", f"{caught(equal(1000), 50, 0.05):.1%}", "100.0%"]
+    rest = " ".join(lines[6:])
+    assert "9,000 tokens" in rest
+    assert "At most 2 turns" in rest
+    assert "3 sessions could not be checked" in rest
+    assert "--receipts" not in rest
+    assert "--receipts" in " ".join(plan(equal(9), 3).assumes())
+    facts = planned.to_json(10, 4)
+    assert facts["chances"]["0.05"] == round(caught(equal(1000), 10, 0.05), 6)
+    assert facts["receipts"]["chances"]["0.01"] == 1.0
+    assert facts["assumes"] == planned.assumes()
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])

@@ -29,7 +29,7 @@ def outcome(*statuses: Status) -> Outcome:
         Verdict(status, "what was found \x1b[31m", None if status is Status.EXACT else "logits-differ", f"{at:032x}")
         for at, status in enumerate(statuses)
     )
-    challenge = Challenge(b"s" * 32, plan(9, len(verdicts)), len(verdicts))
+    challenge = Challenge(b"s" * 32, plan([9] * 9, len(verdicts)), len(verdicts))
     return Outcome("http://provider", verdicts, challenge, command="verifiable audit …")
 
 
@@ -73,6 +73,18 @@ def test_a_stranger_verifies_it_on_the_command_line(tmp_path: Path, capsys: pyte
     assert command(["verify", "--report", str(path), "--trust", trust]) == 1
     assert "bad-signature" in capsys.readouterr().out
     assert command(["verify", "--report", str(path), "--fraud", str(path), "--trust", trust]) == 2
+
+
+def test_nobody_vouches_for_an_audit_of_himself() -> None:
+    audited = PrivateKey.generate("provider", b"p" * 32)
+    report = {**outcome(Status.EXACT).to_json(), "trusted": [audited.public.vkey()]}
+    assert verify_report(sign_report(report, KEY, TIME), [KEY.public]).status is Status.EXACT
+    with pytest.raises(VerificationError, match="a provider that it audits") as caught:
+        verify_report(sign_report(report, audited, TIME), [audited.public])
+    assert caught.value.code == "untrusted-key"
+    for trusted in (5, ["no key"], None):
+        with pytest.raises(MalformedError):
+            verify_report(sign_report({**report, "trusted": trusted}, KEY, TIME), [KEY.public])
 
 
 def test_another_report_under_the_same_signature_is_noticed() -> None:

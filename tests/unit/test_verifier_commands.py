@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gguf_files import small, write
 from tests.made_up_model import PROMPT
 from tests.sessions import PROVIDER, SESSION, TRUST, Recording, ask, made_up
 from verifiable.checking.checks import check_receipt
@@ -41,7 +42,8 @@ def folder(tmp_path: Path, made: Recording) -> Path:
     (tmp_path / "full.evidence").write_bytes(made.evidence(Kind.FULL).encode())
     (tmp_path / "acme.pub").write_text(f"# the provider's key\n{PROVIDER.public.vkey()}\n")
     (tmp_path / "answer.txt").write_text(made.texts[-1] + "\n", encoding="utf-8")
-    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    write(tmp_path, small())
+    (tmp_path / "other.pub").write_text(PrivateKey.generate("acme", b"o" * 32).public.vkey())
     return tmp_path
 
 
@@ -204,21 +206,39 @@ def test_seeds_have_one_form(text: str) -> None:
         (["{}/a.receipt", "--model", "{}/none.gguf", "--trust", "{}/acme.pub"], 2, "no such model file"),
         (["{}/a.receipt", "--model", "{}/model.gguf", "--trust", "{}/acme.pub"], 2, "--provider URL"),
         (["{}/acme.pub", "--model", "{}/model.gguf", "--trust", "{}/acme.pub"], 2, "is no receipt, no evidence"),
-        (["{}/none", "--model", "{}/model.gguf", "--trust", "{}/acme.pub"], 4, "No such file"),
+        (["{}/none", "--model", "{}/model.gguf", "--trust", "{}/acme.pub"], 2, "no such file to audit"),
+        (["acme.example", "--model", "{}/model.gguf", "--trust", "{}/acme.pub"], 2, "http://"),
+        (["{}/a.receipt", "--model", "{}/answer.txt", "--trust", "{}/acme.pub"], 2, "is not a usable GGUF file"),
+        (["{}/a.receipt", "--model", "{}/model.gguf", "--trust", "{}/other.pub"], 2, "--trust names no key"),
+        (["{}/tokens.evidence", "--model", "{}/model.gguf", "--trust", "{}/other.pub"], 2, "--trust names no key"),
+        (["{}/a.receipt", "--model", "{}/model.gguf", "--trust", "{}/acme.pub", "--receipts", "{}"], 2, "--receipts"),
+        (["http://h", "--model", "{}/model.gguf", "--trust", "{}/acme.pub", "--receipts", "{}/none"], 2, "a folder"),
         (["{}/a.receipt", "--model", "{}/model.gguf", "--trust", "{}/none.pub"], 2, "no such key file"),
         (["{}/a.receipt", "--model", "{}/model.gguf"], 2, "--trust"),
         (["{}/a.receipt", "--trust", "{}/acme.pub"], 2, "--model"),
         (["http://h", "--model", "{}/model.gguf", "--trust", "{}/acme.pub", "--sessions", "0"], 2, "--sessions"),
         (["http://h", "--model", "{}/model.gguf", "--trust", "{}/acme.pub", "--seed", "5"], 2, "64 hexadecimal"),
         (["http://h", "--model", "{}/model.gguf", "--trust", "{}/acme.pub", "--rate", "2"], 2, "--rate"),
+        (
+            ["http://h.invalid", "--model", "{}/model.gguf", "--trust", "{}/acme.pub"],
+            2,
+            "expected a host, found h.invalid",
+        ),
+        (
+            ["{}/a.receipt", "--provider", "http://h.invalid", "--model", "{}/model.gguf", "--trust", "{}/acme.pub"],
+            2,
+            "expected a host, found h.invalid",
+        ),
     ],
 )
 def test_wrong_calls_are_refused(
     folder: Path, arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["audit", *[argument.format(folder) for argument in arguments]]) == status
+    signed = ["--sign", str(folder / "me.key"), "--signed-report", str(folder / "audit.report")]
+    assert main(["audit", *[argument.format(folder) for argument in arguments], *signed]) == status
     captured = capsys.readouterr()
     assert captured.out == ""
+    assert not (folder / "audit.report").exists()
     assert said in captured.err
 
 

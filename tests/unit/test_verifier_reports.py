@@ -88,7 +88,7 @@ def shifted(step: float, start: int = 0) -> Any:
 
 def outcome(*verdicts: Verdict, population: int | None = None, **fields: Any) -> Outcome:
     count = len(verdicts)
-    challenge = None if population is None else Challenge(b"\xab" * 32, plan(population, count), count)
+    challenge = None if population is None else Challenge(b"\xab" * 32, plan([5] * population, count), count)
     facts = {"command": "verifiable audit X", "model_file": "m.gguf", "started": 1_800_000_000_000, **fields}
     return Outcome("https://provider.example", verdicts, challenge, **facts)
 

@@ -178,7 +178,7 @@ def check_session(signed: SignedHead, opening: Opening) -> tuple[OpenedSession, 
             tokens[index] = leaf
         else:
             leaves[index] = leaf
-    spans = check_structure(leaves, head.size, head.session)
+    spans = check_structure(leaves, head.size, head.session, tokens.get(head.size - 1))
     opened = leaves[0]
     if not isinstance(opened, Open):  # check_structure has made sure; this tells the type checker
         raise MalformedError("leaf 0", expected="an open leaf", found=type(opened).__name__)

@@ -27,6 +27,9 @@ class Status(enum.StrEnum):
 INCONCLUSIVE_CODES = frozenset(
     {
         "incomplete",
+        "interrupted",
+        "no-tokens",
+        "erased",
         "untrusted-key",
         "newer-version",
         "fingerprint-differs",
@@ -42,6 +45,11 @@ INCONCLUSIVE_CODES = frozenset(
     }
 )
 """Reason codes under which nothing is proven against the provider; every other code is a failed verification."""
+
+APART = {"no-tokens": "nothing_to_check", "interrupted": "interrupted"}
+"""Reason codes of sessions that have nothing to recompute, also at an honest provider, and what they are counted as: a
+client that left before the first token, a crash. They decide nothing about the sessions beside them.
+"""
 
 
 class Step(enum.StrEnum):

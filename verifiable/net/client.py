@@ -9,6 +9,7 @@ framing after them. Redirects are not followed, nothing is decompressed, and an 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from verifiable.errors import PolicyError, VerifiableError
+from verifiable.errors import PolicyError, UnknownHostError, VerifiableError
 from verifiable.wire.bodies import join_parts
 
 CONNECT_SECONDS = 10.0
@@ -66,7 +67,8 @@ class HttpClient:
 
     def __init__(self, base: str, who: str, agent: str, seconds: float | None = None) -> None:
         self._who = who
-        host = self._host(base)
+        host = self._name = self._host(base)
+        self._reached = False
         self.base = base.rstrip("/")
         self._seconds = TOTAL_SECONDS if seconds is None else seconds
         # Asynchronous inside, for the one thing that only a cancelled task gives: a bound on the whole exchange,
@@ -100,6 +102,7 @@ class HttpClient:
 
         Raises:
             ExchangeError: no whole answer within the bounds.
+            UnknownHostError: there is no such host, and nothing was reached there before.
             PolicyError: with the path the address is none.
         """
         method = "GET" if post is None else "POST"
@@ -111,10 +114,14 @@ class HttpClient:
                 return HttpAnswer(response.status_code, body)
 
         try:
-            return self._runner.run(exchange())
+            answer = self._runner.run(exchange())
+            self._reached = True
+            return answer
         except TimeoutError:
             raise ExchangeError(Failure.SLOW, f"{self._seconds:g} s", "more") from None
         except httpx.HTTPError as error:
+            if not self._reached and _unknown_host(error):
+                raise UnknownHostError(f"{self._who}'s address", expected="a host", found=self._name) from error
             raise ExchangeError(Failure.BROKEN, "an answer", str(error) or type(error).__name__) from error
         except (httpx.InvalidURL, UnicodeError) as error:
             raise PolicyError(f"{self._who}'s address", found=str(error)) from error
@@ -134,6 +141,15 @@ class HttpClient:
     def close(self) -> None:
         """End the loop; no connection is kept between exchanges."""
         self._runner.close()
+
+
+def _unknown_host(error: BaseException | None) -> bool:
+    """Whether an error goes back to a name that does not resolve."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 async def _body(response: httpx.Response, maximum: int) -> bytes:

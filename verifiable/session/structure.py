@@ -29,11 +29,16 @@ class TurnSpan:
         return self.turn.seq + 1
 
 
-def check_structure(leaves: Mapping[int, Leaf], size: int, session: bytes) -> tuple[TurnSpan, ...]:
+def check_structure(
+    leaves: Mapping[int, Leaf], size: int, session: bytes, last: Token | None = None
+) -> tuple[TurnSpan, ...]:
     """Find the turns of a log of `size` leaves from every leaf in it that is not a token.
 
+    `last` is the log's last leaf, where that is a token and is shown: then nothing is hidden behind it.
+
     Raises VerificationError: `sequence-broken` where leaves stand in an order that no honest log has, `counts-differ`
-    where the counts contradict each other, and `incomplete` where a turn has no end or leaves are missing.
+    where the counts contradict each other, `interrupted` where the log stops in a turn, and `incomplete` where a turn
+    has no end and it is not shown that the log has none.
     """
     for seq, given in leaves.items():
         if given.seq != seq or given.session != session:
@@ -58,26 +63,39 @@ def check_structure(leaves: Mapping[int, Leaf], size: int, session: bytes) -> tu
         if not isinstance(leaf, Turn):
             raise _broken(f"leaf {at}", "a turn or a close leaf", type(leaf).__name__.lower())
         end = ordered[index + 1] if index + 1 < len(ordered) else None
-        spans.append(_span(leaf, end, len(spans), size))
+        if end is None and leaf.turn == len(spans):
+            raise _unended(leaf, size, last)
+        spans.append(_span(leaf, end, len(spans)))
         at, index = spans[-1].end.seq + 1, index + 2
     if index < len(ordered) or at != size:
         raise _broken(f"leaf {at}", f"a log of {size} leaves", "leaves past its end")
     return tuple(spans)
 
 
-def _span(turn: Turn, end: Leaf | None, number: int, size: int) -> TurnSpan:
+def _unended(turn: Turn, size: int, last: Token | None) -> VerificationError:
+    number = turn.turn
+    if turn.seq == size - 1 or (last is not None and last.turn == number):
+        return VerificationError(
+            f"the log stops in turn {number}",
+            code="interrupted",
+            expected="an end leaf",
+            found=f"{size} leaves, the last of which is no end",
+            hint="The provider stopped or crashed there. Nothing after the last end can be checked.",
+        )
+    return VerificationError(
+        f"turn {number} has no end",
+        code="incomplete",
+        expected="an end leaf, or the log's last leaf to show that there is none",
+        found=f"a log of {size} leaves of which neither is shown",
+        hint="The provider holds a part back, or cut the log short. Ask for the rest.",
+    )
+
+
+def _span(turn: Turn, end: Leaf | None, number: int) -> TurnSpan:
     if turn.turn != number:
         raise _counts(f"the turn number at leaf {turn.seq}", number, turn.turn)
-    if end is None:
-        raise VerificationError(
-            f"turn {number} has no end",
-            code="incomplete",
-            expected="an end leaf",
-            found=f"a log of {size} leaves that stops in the turn",
-            hint="The provider stopped, or cut the log short. Ask for the rest.",
-        )
     if not isinstance(end, End) or end.turn != number:
-        raise _broken(f"leaf {end.seq}", f"the end of turn {number}", type(end).__name__.lower())
+        raise _broken(f"leaf {turn.seq}", f"the end of turn {number}", type(end).__name__.lower())
     count, between = end.completion_count, end.seq - turn.seq - 1
     if count != between:
         raise _counts(f"the tokens of turn {number}", between, count)
@@ -87,6 +105,8 @@ def _span(turn: Turn, end: Leaf | None, number: int, size: int) -> TurnSpan:
         raise _counts(f"the tokens of turn {number}", f"at most {turn.params.max_tokens}", count)
     if end.finish is Finish.LENGTH and count != turn.params.max_tokens:
         raise _counts(f"the tokens of turn {number}, said to be cut by length", turn.params.max_tokens, count)
+    if end.finish in (Finish.CANCELLED, Finish.ERROR) and count == turn.params.max_tokens:
+        raise _counts(f"the tokens of turn {number}, said to have ended before its length", f"below {count}", count)
     if end.accepted > min(end.drafted, count) or turn.cached >= max(turn.prompt_count, 1):
         raise _counts(f"the drafted or cached tokens of turn {number}", "no more than there are", "more")
     return TurnSpan(turn, end)

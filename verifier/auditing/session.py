@@ -27,7 +27,7 @@ from verifiable.checking.checks import (
     require_trust,
 )
 from verifiable.checking.verdict import Status, Step, Verdict
-from verifiable.errors import MalformedError, VerifiableError, VerificationError
+from verifiable.errors import MalformedError, PolicyError, VerifiableError, VerificationError
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.manifest.manifest import Manifest
 from verifiable.request.exchange import NOTHING, Asked
@@ -203,7 +203,10 @@ def _replay_shown(journal: Journal, turns: Sequence[OpenedTurn]) -> None:
 def _compare_model(journal: Journal, session: OpenedSession, worker: Reexecutor) -> None:
     """Step 20."""
     with journal.step(Step.MODEL) as passed:
-        mine = worker.identity()
+        try:
+            mine = worker.identity()
+        except MalformedError as error:  # the auditor's own file, which says nothing about anybody else
+            raise PolicyError("your model file is unusable", expected=error.expected, found=error.what) from error
         fault = compare_models(session.manifest.model, mine)
         if fault is not None:
             raise CheckFailed(fault)
@@ -279,6 +282,15 @@ def _recompute(
         except VerifiableError as error:
             raise CheckFailed(Fault.of(error), *results) from error
         tokens = _checked(results)
+        if not opened.count and len(opened.turns) == len(opened.session.spans):
+            none = Fault(
+                "no-tokens",
+                "the session has no token, so there is nothing to check",
+                expected="a turn with at least one token",
+                found="turns without any" if opened.turns else "no turn",
+                hint="A client that leaves at once makes such sessions, and so does one that only opened it.",
+            )
+            raise CheckFailed(none, *results)
         if not tokens:
             nothing = Fault(
                 "nothing-checked",

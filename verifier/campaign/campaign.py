@@ -9,12 +9,11 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from verifiable.checking.verdict import Verdict
-from verifiable.errors import VerifiableError
+from verifiable.errors import VerifiableError, VerificationError
 from verifiable.session.challenge import draw_sessions, draw_turns
-from verifiable.session.head import Head
 from verifier.campaign.client import Client, Listed
 from verifier.campaign.crew import Member, audit_all
 from verifier.campaign.fetched import Auditor, Fetched, conclude, count_turns, fetch
@@ -22,6 +21,7 @@ from verifier.campaign.logged import LogReader
 from verifier.campaign.outcome import Challenge
 from verifier.campaign.plan import ChallengePlan, Clocked, plan
 from verifier.campaign.remember import Contradiction, check_log
+from verifier.campaign.weigh import Held, current_manifest, weigh
 
 GROUP = 32
 """Sessions for each process that are fetched before they are audited."""
@@ -44,6 +44,7 @@ def audit_provider(
     before: int | None = None,
     announce: Callable[[ChallengePlan], None] = lambda plan: None,
     crew: Sequence[Member] = (),
+    known: Sequence[Held] | None = None,
 ) -> tuple[list[Verdict], Challenge]:
     """Draw `count` of the provider's sessions and audit them, with at most `turns` turns of each.
 
@@ -55,15 +56,18 @@ def audit_provider(
         before: draw only sessions whose heads say that they were signed before that time (ms), a beacon's round.
         announce: told the plan before the first session is fetched.
         crew: processes that share the work; one, the auditor's own, where empty.
+        known: what clients hand over of their sessions, of which as many are drawn; they are audited first, and have
+            to be opened as the list's sessions have.
 
     Sessions are fetched in groups, so that those that begin alike can be audited one after the other; under a budget in
     groups of one for each process, since a provider must not be able to have its worst sessions come last.
 
     Raises:
-        PolicyError: the rate is out of range.
+        PolicyError: the rate is out of range; no trusted key signed the provider's manifest; there is no such host.
         VerificationError: the list cannot be had (`unreachable`).
         MalformedError: the list is not well formed.
     """
+    manifest = current_manifest(client, auditor.trust)
     if auditor.memory is not None:
         try:
             check_log(auditor.memory, client)
@@ -71,48 +75,64 @@ def audit_provider(
             if error.fraud is not None:
                 auditor.keep("log.fraud", error.fraud.encode())
             raise
-    listed = {entry.session: entry for entry in client.sessions(MAX_SESSIONS)}
-    if before is not None:
-        listed = {session: entry for session, entry in listed.items() if Head.peek(entry.head).time < before}
-    planned = plan(len(listed), count, rate, budget)
+        auditor.memory.mark()
+    weighed = weigh(client, client.sessions(MAX_SESSIONS), manifest, auditor.trust, before)
+    own: dict[bytes, int] = {}
+    for each in known or ():
+        own[each.session] = max(own.get(each.session, 1), each.weight)
+    planned = plan(
+        list(weighed.weights.values()),
+        count,
+        rate,
+        budget,
+        turns=turns,
+        known=None if known is None else list(own.values()),
+        unproven=weighed.unproven,
+    )
     announce(planned)
     drawn_with = auditor.seed = seed()
-    chosen = draw_sessions(drawn_with, listed, planned.sessions)
+    handed = [] if planned.known is None else draw_sessions(drawn_with, own, planned.known.sessions)
+    chosen = draw_sessions(drawn_with, weighed.weights, planned.sessions)
     members = crew or [Member(auditor.worker, client)]
     log = LogReader(client, auditor.trust, auditor.delay)
     clocked = Clocked(budget, time.monotonic)
     verdicts: list[Verdict] = []
     done = itertools.count(1)
     most = len(members) * (1 if budget is not None else GROUP)
-    waiting = deque(chosen)
+    held = [each for session in handed for each in known or () if each.session == session]
+    wanted = [each.wanted(drawn_with, turns) for each in held]
+    wanted += [Fetched(session, weighed.listed[session], size=weighed.listed[session].size) for session in chosen]
+    waiting, total = deque(wanted), len(wanted)
     for groups in itertools.count():
         if not waiting or not clocked.allows(groups):
             break
-        group = fetch_group(auditor, client, listed, drawn_with, turns, waiting, most)
-        audited = audit_all(auditor, members, group, lambda: tell(next(done), len(chosen)))
+        group = fetch_group(auditor, client, drawn_with, turns, waiting, most)
+        audited = audit_all(auditor, members, group, lambda: tell(next(done), total))
         verdicts += [conclude(auditor, client, log, *pair) for pair in zip(group, audited, strict=True)]
-    tell(len(chosen), len(chosen))
-    return verdicts, Challenge(drawn_with, planned, len(verdicts), turns)
+    tell(total, total)
+    from_receipts = min(len(held), len(verdicts))
+    drawn = (*(each.weight for each in held), *(weighed.weights[session] for session in chosen))
+    return verdicts, Challenge(
+        drawn_with, planned, len(verdicts) - from_receipts, turns, from_receipts, drawn[: len(verdicts)]
+    )
 
 
 def fetch_group(
     auditor: Auditor,
     client: Client,
-    listed: Mapping[bytes, Listed],
     seed: bytes,
     turns: int | None,
-    waiting: deque[bytes],
+    waiting: deque[Fetched],
     most: int,
 ) -> list[Fetched]:
     """The next of the sessions that wait, at most `most` and little more than `GROUP_BYTES` of evidence."""
     group: list[Fetched] = []
     size = 0
     while waiting and len(group) < most and size < GROUP_BYTES:
-        entry = listed[waiting.popleft()]
-        wanted = Fetched(entry.session, entry, size=entry.size)
+        wanted = waiting.popleft()
         try:
-            if turns is not None:  # the receipt tells how many there are to draw from
-                wanted.turns = draw_turns(seed, entry.session, count_turns(auditor, client, entry), turns)
+            if turns is not None and wanted.listed is not None:
+                wanted.turns = _draw_turns(auditor, client, seed, wanted.listed, turns)
         except VerifiableError as error:
             wanted.error = error
         else:
@@ -120,3 +140,16 @@ def fetch_group(
         group.append(wanted)
         size += 0 if wanted.evidence is None else len(wanted.evidence.data)
     return group
+
+
+def _draw_turns(auditor: Auditor, client: Client, seed: bytes, listed: Listed, turns: int) -> list[int] | None:
+    """Turns of a session; its receipt tells how many there are. All of them where there is none to be had.
+
+    An interrupted session has no receipt that holds; its evidence then shows that.
+    """
+    try:
+        return draw_turns(seed, listed.session, count_turns(auditor, client, listed), turns)
+    except VerificationError as error:
+        if error.code not in ("unreachable", "incomplete", "interrupted"):
+            raise
+        return None

@@ -43,17 +43,27 @@ class Client:
         base: the provider's URL, with or without a final /v1.
         auditor_key: a key that the operator issued; opens every session's evidence.
         capability: a session's read capability (32 bytes), as a receipt holds it.
+        clients: the capabilities of sessions by their ids, of receipts that clients handed over. Those sessions are
+            asked for as their clients would ask, without the auditor's key.
 
     Raises:
         PolicyError: `base` is no http or https URL.
     """
 
-    def __init__(self, base: str, *, auditor_key: str | None = None, capability: bytes | None = None) -> None:
+    def __init__(
+        self,
+        base: str,
+        *,
+        auditor_key: str | None = None,
+        capability: bytes | None = None,
+        clients: Mapping[bytes, bytes] | None = None,
+    ) -> None:
         self._http = HttpClient(base.rstrip("/").removesuffix("/v1"), "the provider", "verifiable-audit")
         self.base = self._http.base
         self._headers = {} if auditor_key is None else {"Authorization": f"Bearer {auditor_key}"}
         if capability is not None:
             self._headers["X-Verifiable-Capability"] = capability.hex()
+        self._clients = {session.hex(): capability.hex() for session, capability in (clients or {}).items()}
 
     def manifest(self) -> bytes:
         """The provider's current manifest, signed; not checked here."""
@@ -133,7 +143,9 @@ class Client:
         self.close()
 
     def _get(self, path: str, limit: int, query: Mapping[str, str] | None = None, accept: str | None = None) -> bytes:
-        headers = self._headers if accept is None else {**self._headers, "Accept": accept}
+        capability = self._clients.get(path.removeprefix("/v1/sessions/").partition("/")[0])
+        headers = self._headers if capability is None else {"X-Verifiable-Capability": capability}
+        headers = headers if accept is None else {**headers, "Accept": accept}
         try:
             answer = self._http.ask(path.removeprefix("/"), limit, query=query, headers=headers)
         except ExchangeError as error:
@@ -147,6 +159,14 @@ class Client:
                 expected="200",
                 found=str(answer.status),
                 hint="An unknown session and a missing right look alike: is --auditor-key right?",
+            )
+        if answer.status == 410:
+            raise VerificationError(
+                f"the provider no longer has {path}",
+                code="erased",
+                expected="200",
+                found="410",
+                hint="A client erased it, or the provider's time for keeping it is over. It says so; nothing shows it.",
             )
         if 300 <= answer.status < 400:
             raise _unreachable(f"the provider sends {path} elsewhere", "no redirect", answer.status)

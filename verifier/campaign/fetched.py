@@ -26,7 +26,7 @@ from verifiable.checking.checks import (
 )
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
 from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
-from verifiable.errors import VerifiableError, VerificationError
+from verifiable.errors import UnknownHostError, VerifiableError, VerificationError
 from verifiable.request.exchange import NOTHING, Asked
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.head import Head
@@ -41,6 +41,8 @@ from verifier.model.reexecute import Reexecutor
 from verifier.offline import frauds
 from verifier.offline.question import Question
 from verifier.tolerant.calibration import Calibration
+
+TOO_LONG = "The log is longer than a fraud file holds: anyone who reads all of it finds the same."
 
 
 @dataclass(slots=True)
@@ -144,14 +146,18 @@ def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
         evidence, signed = received.parse(auditor.trust)
         latest = None if auditor.memory is None else auditor.memory.head(signed)
         Question(wanted.session).check_head(signed.head)
-        opened = received.open(evidence, signed)
-        if wanted.listed is not None:
+        if wanted.listed is not None:  # before it is opened: else an old head could pass for an interrupted session
             wanted.promised = listed_head(signed, wanted.listed)
-        wanted.question.check(opened)
-        if wanted.promised is not None:
+            Question(wanted.session, wanted.size).check_head(signed.head)
             check_promise(signed.head, wanted.promised.head)
+            if auditor.memory is not None:
+                auditor.memory.check_listed(signed)
+        opened = received.open(evidence, signed)
+        wanted.question.check(opened)
         if auditor.memory is not None:
-            check_growth(auditor.memory, client, opened, latest, newest=wanted.listed is not None)
+            check_growth(auditor.memory, client, opened, latest)
+    except UnknownHostError:
+        raise  # a misspelt address, not what a provider did
     except VerifiableError as error:
         wanted.error = error
     return wanted
@@ -211,7 +217,7 @@ def conclude(auditor: Auditor, client: Client, log: LogReader, fetched: Fetched,
     logged = log.look_up(heads[0]) if heads else None
     if logged is not None:
         verdict = _with_log(verdict, logged, auditor)
-        if logged.proof is not None:
+        if logged.proof is not None and logged.fits:
             auditor.keep(f"{fetched.name}-log.fraud", logged.proof.encode())
     if fetched.evidence is not None and (verdict.status is Status.FAILED or auditor.keep_all):
         _keep_evidence(auditor, fetched, fetched.evidence.data, verdict)
@@ -281,7 +287,8 @@ def _two_heads(heads: Sequence[SignedHead]) -> Fraud | None:
 def _with_log(verdict: Verdict, logged: Logged, auditor: Auditor) -> Verdict:
     verdict = replace(verdict, checks=(*verdict.checks, Check(Step.LOG, logged.logged, logged.detail)))
     if logged.proof is not None:
-        return _failed(verdict, logged.proof, auditor)
+        failed = _failed(verdict, logged.proof, auditor)
+        return failed if logged.fits or verdict.status is Status.FAILED else replace(failed, hint=TOO_LONG)
     notes = [note for note in verdict.notes if note.about is not About.LOG]
     if not logged.logged:
         notes.append(Caveat("log-not-shown", logged.detail))

@@ -31,12 +31,20 @@ SECONDS = 600.0
 @dataclass(frozen=True, slots=True)
 class Logged:
     """Whether the log holds a head or a later one of its session (None: that could not be found out), a sentence about
-    it, and the file that proves fraud, where there is any.
+    it, and what proves fraud, where there is any.
     """
 
     logged: bool | None
     detail: str
     proof: Fraud | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the proof fits into a file. What does not, anybody finds again who reads the log."""
+        if self.proof is None:
+            return False
+        entries = self.proof.entries
+        return len(entries) <= limits.FRAUD_ENTRIES and sum(map(len, entries)) <= limits.FRAUD_BYTES // 2
 
 
 class LogReader:
@@ -108,11 +116,11 @@ class LogReader:
         return self._known
 
     def _fetch(self, checkpoint: Checkpoint) -> tuple[bytes, ...]:
-        if checkpoint.size > limits.FRAUD_ENTRIES:
+        if checkpoint.size > limits.LOG_ENTRIES:
             raise VerificationError(
-                "the log is longer than a fraud file holds",
+                "the log is longer than is read without the provider's own proof",
                 code="no-evidence",
-                expected=f"at most {limits.FRAUD_ENTRIES:,} entries",
+                expected=f"at most {limits.LOG_ENTRIES:,} entries",
                 found=f"{checkpoint.size:,}",
             )
         entries: list[bytes] = []
@@ -121,11 +129,11 @@ class LogReader:
             data = self._client.log_file(bundle.path(), MAX_BUNDLE)
             entries += decode_bundle(data, bundle.width)
             size += len(data)
-            if size > limits.FRAUD_BYTES // 2 or time.monotonic() > ends:
+            if size > limits.LOG_BYTES or time.monotonic() > ends:
                 raise VerificationError(
                     "the log's entries are too much to read",
                     code="unreachable",
-                    expected=f"{limits.FRAUD_BYTES // 2:,} bytes within {SECONDS:g} s",
+                    expected=f"{limits.LOG_BYTES:,} bytes within {SECONDS:g} s",
                     found=f"{size:,} bytes so far",
                 )
         root = Tree.from_leaves(map(leaf_hash, entries)).root()

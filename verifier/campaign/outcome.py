@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from verifiable.checking.caveats import Caveat
-from verifiable.checking.verdict import Status, Verdict
+from verifiable.checking.verdict import APART, Status, Verdict
 from verifiable.manifest.manifest import Manifest
 from verifier.auditing.marks import compared
 from verifier.auditing.scope import audited
@@ -17,25 +17,38 @@ from verifier.campaign.plan import ChallengePlan, caught
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.tolerant import Decision
 
-COUNTED = {
-    "verified": Status.EXACT,
-    "verified_statistical": Status.STATISTICAL,
-    "failed": Status.FAILED,
-    "inconclusive": Status.INCONCLUSIVE,
+COUNTED = ("verified", "verified_statistical", "failed", "inconclusive", *sorted(APART.values()))
+"""What a report counts its sessions as; see `counted_as`. The last are apart: they decide nothing."""
+_NAMES = {
+    Status.EXACT: "verified",
+    Status.STATISTICAL: "verified_statistical",
+    Status.FAILED: "failed",
+    Status.INCONCLUSIVE: "inconclusive",
 }
-"""What a report counts its sessions as."""
 SHARE = 0.1
-"""The share of sessions for which reports state the chance of catching a provider that cheats in them."""
+"""The share of tokens for which reports state the chance of catching a provider that cheats in them."""
+
+
+def counted_as(status: Status, code: str | None) -> str:
+    """What of `COUNTED` a session is, by its verdict's status and reason code."""
+    return (APART.get(code or "") if status is Status.INCONCLUSIVE else None) or _NAMES.get(status, "inconclusive")
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """How the sessions were chosen: as planned, by a seed drawn after the list was fetched."""
+    """How the sessions were chosen: as planned, by a seed drawn after the list was fetched.
+
+    Args:
+        drawn: sessions of the list that were audited, after `receipts` of clients that the auditor knows.
+        weights: the weight of each session audited, in their order.
+    """
 
     seed: bytes
     plan: ChallengePlan
     drawn: int
     turns: int | None = None
+    receipts: int = 0
+    weights: tuple[int, ...] = ()
 
     @property
     def population(self) -> int:
@@ -43,28 +56,32 @@ class Challenge:
 
     @property
     def chance(self) -> float:
-        """Probability that a provider which cheats in `SHARE` of its sessions would have been caught."""
-        return caught(self.population, self.drawn, SHARE)
+        """Least probability that a provider which cheats in `SHARE` of its list's tokens would have been caught."""
+        return caught(self.plan.listed.weights, self.drawn, SHARE)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "seed": self.seed.hex(),
             "population": self.population,
             "drawn": self.drawn,
+            "receipts": self.receipts,
             "turns": self.turns,
-            "plan": self.plan.to_json(self.drawn),
+            "plan": self.plan.to_json(self.drawn, self.receipts),
             "chance_at_share": {"share": SHARE, "chance": round(self.chance, 6)},
         }
 
 
-def overall(statuses: Iterable[Status]) -> Status:
-    """Failed when any session failed, else inconclusive when any is or there is none, else the weaker pass."""
-    given = set(statuses)
-    if Status.FAILED in given:
-        return Status.FAILED
-    if not given or not given <= {Status.EXACT, Status.STATISTICAL}:
-        return Status.INCONCLUSIVE
-    return Status.STATISTICAL if Status.STATISTICAL in given else Status.EXACT
+def overall(sessions: Iterable[tuple[Status, str | None]]) -> Status:
+    """What sessions come to, by the status and reason code of each.
+
+    Failed when any session failed, else inconclusive when any could not be decided or nothing was checked, else the
+    weaker pass. Sessions that had nothing to check, or were interrupted, are left out.
+    """
+    given = {counted_as(*session) for session in sessions}
+    for status in (Status.FAILED, Status.INCONCLUSIVE, Status.STATISTICAL, Status.EXACT):
+        if _NAMES[status] in given:
+            return status
+    return Status.INCONCLUSIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +107,13 @@ class Outcome:
     @property
     def status(self) -> Status:
         """What the sessions come to together; see `overall`."""
-        return overall(verdict.status for verdict in self.verdicts)
+        return overall((verdict.status, verdict.code) for verdict in self.verdicts)
 
     @property
     def worst(self) -> Verdict | None:
         """The verdict that decides the status: the first failed one, else the first inconclusive one."""
-        return next((verdict for verdict in self.verdicts if verdict.status is self.status), None)
+        deciding = [verdict for verdict in self.verdicts if verdict.status is self.status]
+        return next((verdict for verdict in deciding if verdict.code not in APART), deciding[0] if deciding else None)
 
     @property
     def manifest(self) -> Manifest | None:
@@ -116,14 +134,66 @@ class Outcome:
         """Tokens that were recomputed and compared, whatever came out; `tokens_checked` counts those that agree."""
         return sum(compared(turn.strip) for verdict in self.verdicts for turn in audited(verdict).turns)
 
+    def counts(self) -> dict[str, int]:
+        """How many sessions are what, by the names of `COUNTED`."""
+        found = Counter(counted_as(verdict.status, verdict.code) for verdict in self.verdicts)
+        return {name: found[name] for name in COUNTED}
+
     def count(self, status: Status) -> int:
-        return sum(verdict.status is status for verdict in self.verdicts)
+        return self.counts()[_NAMES[status]]
+
+    @property
+    def decided(self) -> int:
+        """Sessions in which there was something to check."""
+        return len(self.verdicts) - sum(verdict.code in APART for verdict in self.verdicts)
+
+    def undecided(self) -> dict[str, int]:
+        """Why sessions could not be checked: reason code -> how many, the most frequent first."""
+        codes = Counter(
+            str(verdict.code)
+            for verdict in self.verdicts
+            if counted_as(verdict.status, verdict.code) == _NAMES[Status.INCONCLUSIVE]
+        )
+        return dict(codes.most_common())
+
+    def share(self, name: str) -> float | None:
+        """The share of the audited sessions' weight that is counted as `name`; None where they were not drawn."""
+        weights = () if self.challenge is None else self.challenge.weights
+        if len(weights) != len(self.verdicts) or not weights:
+            return None
+        pairs = zip(self.verdicts, weights, strict=True)
+        return sum(weight for each, weight in pairs if counted_as(each.status, each.code) == name) / sum(weights)
+
+    def tally(self) -> list[str]:
+        """What the sessions come to, a sentence each: how many are what, and why some could not be checked."""
+        total = len(self.verdicts)
+        if total < 2:
+            return []
+        counts = self.counts()
+        known = ("verified", "verified exactly"), ("verified_statistical", "verified within rounding")
+        parts = [f"{counts[name]} {words}" for name, words in known if counts[name] or name == "verified"]
+        parts += [f"{counts['failed']} failed", f"{counts['inconclusive']} inconclusive"]
+        said = [f"{', '.join(parts)}, of {total:,} sessions."]
+        if counts["inconclusive"]:
+            why = ", ".join(f"{number} {code}" for code, number in self.undecided().items())
+            said.append(f"Could not be checked: {why}. A provider that always is, is not audited.")
+        if counts["nothing_to_check"]:
+            said.append(f"{counts['nothing_to_check']} had no token, so there was nothing to check.")
+        if counts["interrupted"]:
+            share = self.share("interrupted")
+            part = "" if share is None else f", with {share:.0%} of the tokens drawn"
+            said.append(
+                f"{counts['interrupted']} stop in the middle of an answer{part}, after a crash, or so the provider "
+                "says. They were not checked."
+            )
+        return said
 
     def findings(self) -> list[list[Verdict]]:
         """The verdicts that are no pass, failed ones first, those of one reason code together."""
         groups: dict[tuple[bool, str], list[Verdict]] = {}
         for verdict in self.verdicts:
-            if verdict.status not in (Status.EXACT, Status.STATISTICAL):
+            apart = verdict.code in APART and self.status is not Status.INCONCLUSIVE
+            if verdict.status not in (Status.EXACT, Status.STATISTICAL) and not apart:
                 groups.setdefault((verdict.status is not Status.FAILED, str(verdict.code)), []).append(verdict)
         return [group for _, group in sorted(groups.items(), key=lambda item: item[0][0])]
 
@@ -133,7 +203,7 @@ class Outcome:
         if self.challenge is not None and self.challenge.drawn < self.challenge.population:
             rest = self.challenge.population - self.challenge.drawn
             notes.append(Caveat("sessions-not-drawn", f"{rest} of {self.challenge.population}"))
-        undecided = self.count(Status.INCONCLUSIVE)
+        undecided = self.counts()["inconclusive"]
         if undecided and self.challenge is not None:
             notes.append(Caveat("sessions-undecided", str(undecided)))
         return [*notes, *merge([verdict.notes for verdict in self.verdicts])]
@@ -149,7 +219,9 @@ class Outcome:
             "exit_code": self.status.exit_code,
             "source": self.source,
             "sessions": len(self.verdicts),
-            **{name: self.count(status) for name, status in COUNTED.items()},
+            **self.counts(),
+            "undecided": self.undecided(),
+            "interrupted_share": self.share("interrupted"),
             "tokens_checked": self.tokens_checked,
             "tokens_total": self.tokens_total,
             "not_shown": [caveat.to_json() for caveat in self.caveats()],

@@ -1,22 +1,24 @@
 """Planning a challenge before it starts: how many sessions and turns a budget allows, and what that can show.
 
 What an audit costs is measured here, not guessed: the first session's tokens a second set the pace. What it can show
-is arithmetic: sessions are drawn without replacement, so a provider that cheats in `c` of `n` sessions is missed by a
-draw of `m` with the hypergeometric probability C(n - c, m) / C(n, m).
+is arithmetic: sessions are drawn without replacement, each in proportion to its weight, the tokens that its signed size
+has room for. So the chance to meet cheating is stated for a share of the committed tokens, not of the sessions, which a
+provider can make more of at will.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from verifiable.errors import MalformedError, PolicyError
 
 SHARES = (0.01, 0.05, 0.1, 0.25)
-"""Shares of cheated sessions for which a plan says what it would catch."""
+"""Shares of cheated tokens for which a plan says what it would catch."""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _BUDGET = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh])", re.ASCII)
 
@@ -29,75 +31,161 @@ def parse_time(text: str, option: str = "--budget") -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def caught(population: int, drawn: int, share: float) -> float:
-    """The probability that a draw meets a session with cheating, where the provider cheats in `share` of them.
+def caught(weights: Sequence[int], drawn: int, share: float) -> float:
+    """The least probability that a draw meets a session with cheating, where such sessions have `share` of the weight.
 
-    The number of such sessions is rounded up: a provider that cheats at all does so at least once.
+    `weights` are those of all the sessions, ascending. Whichever sessions these are, and however the others are cut up,
+    it is no less: after j others were drawn, the next draw meets one with a chance of at least their weight over
+    what is left when the j lightest are gone. A provider that cheats at all does so in at least one session. Where all
+    weights are equal this is the hypergeometric probability.
     """
-    bad = min(population, max(1, math.ceil(population * share - 1e-9))) if population else 0
-    good = population - bad
-    if drawn > good:
-        return 1.0 if bad and drawn else 0.0
-    missed = 1.0
-    for at in range(drawn):
-        missed *= (good - at) / (population - at)
+    if not weights or not drawn:
+        return 0.0
+    if drawn >= len(weights):
+        return 1.0
+    total = sum(weights)
+    bad, missed = max(share * total, float(weights[0])), 1.0
+    for gone in accumulate(weights[: drawn - 1], initial=0):
+        missed *= max(1.0 - bad / (total - gone), 0.0)
     return 1.0 - missed
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What is drawn from: the sessions' weights, ascending; and how many are planned to be drawn."""
+
+    weights: tuple[int, ...]
+    sessions: int
+
+    @property
+    def population(self) -> int:
+        return len(self.weights)
+
+    def chances(self, drawn: int) -> dict[float, float]:
+        """Share of cheated tokens -> least probability of meeting a session with some, with `drawn` sessions."""
+        return {share: caught(self.weights, drawn, share) for share in SHARES}
+
+    def to_json(self, drawn: int) -> dict[str, Any]:
+        return {
+            "population": self.population,
+            "tokens": sum(self.weights),
+            "planned": self.sessions,
+            "drawn": drawn,
+            "chances": {f"{share:g}": round(chance, 6) for share, chance in self.chances(drawn).items()},
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class ChallengePlan:
     """How many of the sessions that a provider lists will be drawn, and what that can show.
 
-    `rate` is the share that was asked for, where one was. The audit stops drawing after `budget` seconds, if any.
+    Args:
+        listed: the sessions of the provider's list.
+        known: those of clients that the auditor knows, by their receipts; None where none were brought.
+        rate: the share that was asked for, where one was.
+        budget: seconds after which the audit stops drawing, if any.
+        turns: most turns of a session that are drawn, where there is a bound.
+        unproven: sessions of the list whose head could not be checked before the draw. They weigh as much as the
+            heaviest, so that a size that nobody signed hides nothing.
     """
 
-    population: int
-    sessions: int
+    listed: Pool
+    known: Pool | None = None
     rate: float | None = None
     budget: float | None = None
+    turns: int | None = None
+    unproven: int = 0
 
-    def chances(self, drawn: int) -> dict[float, float]:
-        """Share of cheated sessions -> probability of meeting one, with `drawn` sessions."""
-        return {share: caught(self.population, drawn, share) for share in SHARES}
+    @property
+    def population(self) -> int:
+        return self.listed.population
+
+    @property
+    def sessions(self) -> int:
+        """How many of the list are drawn."""
+        return self.listed.sessions
 
     def lines(self) -> list[str]:
         """What is said before the audit starts."""
-        how = f"{self.sessions:,} of {self.population:,} sessions"
+        how = f"{self.sessions:,} of the {self.population:,} sessions in the provider's list"
+        if self.known is not None:
+            how += f", {self.known.sessions:,} of {self.known.population:,} receipts of clients that you know"
         if self.budget is not None:
             how += f", for at most {self.budget:g} seconds: it may end with fewer, and will say so"
-        chances = ", ".join(f"{share:.0%}: {chance:.1%}" for share, chance in self.chances(self.sessions).items())
-        return [
-            f"Plan        {how}",
-            f"            a provider that cheats in a share of its sessions is caught with probability {chances}",
-        ]
+        return [f"Plan        {how}", *(f"            {line}" for line in (*self.table(), *self.assumes()))]
 
-    def to_json(self, drawn: int) -> dict[str, Any]:
+    def table(self, listed: int | None = None, known: int | None = None) -> list[str]:
+        """Share of cheated tokens -> chance, one line each; for what is planned, or so many that were drawn."""
+        columns = [self.listed.chances(self.sessions if listed is None else listed)]
+        head = "cheats in this share of its tokens   is caught with at least"
+        if self.known is not None:
+            columns.append(self.known.chances(self.known.sessions if known is None else known))
+            head += "   in the receipts' own tokens"
+        rows = [
+            f"{share:>34.0%}" + "".join(f"{f'{column[share]:.1%}':>26}" for column in columns).rstrip()
+            for share in SHARES
+        ]
+        return [head, *rows]
+
+    def assumes(self) -> list[str]:
+        """What the chances rest on, a sentence each."""
+        tokens = sum(self.listed.weights)
+        made = [
+            f"The list has room for {tokens:,} tokens, by its signed sizes; sessions are drawn in that proportion. It "
+            "is the provider's: what it leaves out, or adds by asking itself, changes what a share of it means."
+        ]
+        if self.known is None:
+            made.append("Receipts of clients that you know (--receipts) can't be thinned out so.")
+        if self.turns is not None:
+            made.append(f"At most {self.turns} turns of a session are opened: a cheat in another turn is not met.")
+        if self.unproven:
+            made.append(
+                f"The heads of {self.unproven:,} sessions could not be checked: each weighs as much as the heaviest."
+            )
+        return made
+
+    def to_json(self, drawn: int, known: int = 0) -> dict[str, Any]:
+        """The plan, with the chances for what was drawn in the end."""
         return {
-            "population": self.population,
-            "planned": self.sessions,
-            "drawn": drawn,
+            **self.listed.to_json(drawn),
             "rate": self.rate,
             "budget_seconds": self.budget,
-            "chances": {f"{share:g}": round(chance, 6) for share, chance in self.chances(drawn).items()},
+            "unproven": self.unproven,
+            "receipts": None if self.known is None else self.known.to_json(known),
+            "assumes": self.assumes(),
         }
 
 
-def plan(population: int, sessions: int, rate: float | None = None, budget: float | None = None) -> ChallengePlan:
-    """A plan for a list of `population` sessions.
+def plan(
+    weights: Sequence[int],
+    sessions: int,
+    rate: float | None = None,
+    budget: float | None = None,
+    *,
+    turns: int | None = None,
+    known: Sequence[int] | None = None,
+    unproven: int = 0,
+) -> ChallengePlan:
+    """A plan for a list of sessions with these weights, in any order.
 
     Args:
-        sessions: how many to draw where no rate is given.
+        sessions: how many to draw where no rate is given; as many of the known receipts at most.
         rate: the share of all sessions to draw, above 0 and at most 1; at least one is drawn.
         budget: seconds; see `Clocked`.
+        turns, unproven: as in `ChallengePlan`.
+        known: the weights of the receipts' sessions.
 
     Raises:
         PolicyError: the rate is out of range.
     """
-    if rate is not None:
-        if not 0.0 < rate <= 1.0:
-            raise PolicyError("the rate", expected="above 0 and at most 1", found=rate)
-        sessions = max(1, math.ceil(population * rate - 1e-9))
-    return ChallengePlan(population, min(sessions, population), rate, budget)
+    if rate is not None and not 0.0 < rate <= 1.0:
+        raise PolicyError("the rate", expected="above 0 and at most 1", found=rate)
+
+    def pool(weights: Sequence[int]) -> Pool:
+        count = sessions if rate is None else max(1, math.ceil(len(weights) * rate - 1e-9))
+        return Pool(tuple(sorted(weights)), min(count, len(weights)))
+
+    return ChallengePlan(pool(weights), None if known is None else pool(known), rate, budget, turns, unproven)
 
 
 class Clocked:

@@ -3,6 +3,10 @@
 A provider that shows two readers two histories is found out when one reader comes back, or compares notes. The state
 is a folder with one small file for each thing remembered, named by its hash, each written whole or not at all; a
 damaged one is an error, never forgotten in silence.
+
+Several audits may use one state at a time. What a provider lists or publishes is then older than what another audit
+was shown meanwhile, though the provider is honest: so it is held only against what was remembered before it was fetched
+(`Memory.mark`). Two roots for one size contradict each other in any order.
 """
 
 from __future__ import annotations
@@ -60,18 +64,23 @@ class Memory:
     def __init__(self, folder: Path, trust: Sequence[PublicKey]) -> None:
         self._folder = folder
         self.trust = tuple(trust)
+        self._marked: frozenset[Path] | None = None
+
+    def mark(self) -> None:
+        """Hold what is fetched from now on against what is remembered now, not what others add meanwhile."""
+        self._marked = frozenset(self._folder.glob("*/*/*/*.seen"))
 
     def head(self, now: SignedHead) -> Head | None:
         """Compare a head with those of its session seen before, and remember it.
 
-        Returns the latest head seen before, None where the session is new.
+        Returns the latest head seen before that it has to continue, None where there is none.
 
         Raises:
             Contradiction: the same size with another root (`two-histories`, with its proof).
             MalformedError: the state is damaged.
         """
-        place = self._place("heads", now.signer + now.head.session)  # of another's key, it is another's session
-        before = [check_head(shown.manifest, shown.signed, self.trust) for shown in self._read(place)]
+        place = self._heads(now)
+        before = [check_head(shown.manifest, shown.signed, self.trust) for _, shown in self._read(place)]
         self._write(place, Shown(now.manifest_envelope, now.head_envelope))
         known: dict[int, SignedHead] = {}
         # What was seen before is compared among itself too: a provider that was caught once stays caught.
@@ -85,12 +94,27 @@ class Memory:
                     each.head.root.hex(),
                     frauds.of_heads(other, each),
                 )
-        return max((each.head for each in before), key=lambda head: head.size, default=None)
+        earlier = (each.head for each in before if each.head.size < now.head.size)
+        return max(earlier, key=lambda head: head.size, default=None)
+
+    def check_listed(self, now: SignedHead) -> None:
+        """Raise Contradiction (`list-differs`) where the list shows a session shorter than it was before the mark."""
+        place = self._heads(now)
+        sizes = [
+            check_head(shown.manifest, shown.signed, self.trust).head.size
+            for path, shown in self._read(place)
+            if self._before(path)
+        ]
+        longest = max(sizes, default=0)
+        if longest > now.head.size:
+            raise Contradiction(
+                "the session is shorter than it was", "list-differs", f"{longest} leaves", str(now.head.size), None
+            )
 
     def checkpoint(self, manifest: bytes, note: bytes) -> tuple[Checkpoint | None, Checkpoint]:
         """Compare a checkpoint with those of its log seen before, and remember it.
 
-        Returns the largest seen before, from which the caller asks the log for a consistency proof; and this one.
+        Returns the largest seen before the mark, from which the caller asks the log for a consistency proof, and this.
 
         Raises:
             Contradiction: the same size with another root (`two-histories`, with its proof), or a size below one
@@ -103,7 +127,8 @@ class Memory:
             raise VerificationError("the manifest names no log", code="log-differs", expected="a log", found="none")
         now = open_checkpoint(note, log).checkpoint
         place = self._place("checkpoints", log.raw)
-        before = [(shown.signed, open_checkpoint(shown.signed, log).checkpoint) for shown in self._read(place)]
+        seen = self._read(place)
+        before = [(shown.signed, open_checkpoint(shown.signed, log).checkpoint) for _, shown in seen]
         self._write(place, Shown(manifest, note))
         known: dict[int, tuple[bytes, Checkpoint]] = {}
         for signed, each in (*before, (note, now)):
@@ -116,7 +141,8 @@ class Memory:
                     each.root.hex(),
                     Fraud(FraudKind.TWO_CHECKPOINTS, (manifest,), (other, signed)),
                 )
-        latest = max((each for _, each in before), key=lambda each: each.size, default=None)
+        marked = (each for (path, _), (_, each) in zip(seen, before, strict=True) if self._before(path))
+        latest = max(marked, key=lambda each: each.size, default=None)
         if latest is not None and now.size < latest.size:
             raise Contradiction(
                 "the provider's log is shorter than it was",
@@ -127,18 +153,24 @@ class Memory:
             )
         return latest, now
 
+    def _heads(self, now: SignedHead) -> Path:
+        return self._place("heads", now.signer + now.head.session)  # of another's key, it is another's session
+
     def _place(self, kind: str, of: bytes) -> Path:
         provider = hashlib.sha256(b"".join(sorted(key.raw for key in self.trust))).hexdigest()[:16]
         return self._folder / provider / kind / of.hex()
 
-    def _read(self, place: Path) -> list[Shown]:
+    def _before(self, path: Path) -> bool:
+        return self._marked is None or path in self._marked
+
+    def _read(self, place: Path) -> list[tuple[Path, Shown]]:
         shown = []
         for path in sorted(place.glob("*.seen")):
             fields = unseal(files.read(path, MAX_BYTES), 3, f"auditor's state {path}", MAX_BYTES)
             each = Shown(encoding.bytes_(fields[2], "manifest"), encoding.bytes_(fields[3], "signed statement"))
             if each.name != path.name:
                 raise MalformedError(f"auditor's state {path}", expected=each.name, found=path.name)
-            shown.append(each)
+            shown.append((path, each))
         return shown
 
     def _write(self, place: Path, shown: Shown) -> None:
@@ -149,7 +181,7 @@ class Memory:
         files.replace(path, seal({1: encoding.PROTOCOL, 2: shown.manifest, 3: shown.signed}))
 
 
-def check_growth(memory: Memory, client: Client, opened: OpenedEvidence, latest: Head | None, *, newest: bool) -> None:
+def check_growth(memory: Memory, client: Client, opened: OpenedEvidence, latest: Head | None) -> None:
     """Raise where evidence is no continuation of what was seen of its session before.
 
     Where an older head is known, the provider is asked for the session as it stood then: it must give that very root,
@@ -157,21 +189,14 @@ def check_growth(memory: Memory, client: Client, opened: OpenedEvidence, latest:
 
     Args:
         latest: what `Memory.head` returned for the evidence's head.
-        newest: the evidence is meant to be under the session's newest head.
 
     Raises:
-        Contradiction: `two-histories`, or `list-differs` where the session is shorter than it was.
+        Contradiction: `two-histories`.
         VerificationError, MalformedError: what the provider sent is not what was asked for.
     """
+    if latest is None:
+        return
     now = opened.session.head
-    if latest is None or latest.size == now.size:
-        return
-    if latest.size > now.size:
-        if newest:
-            raise Contradiction(
-                "the session is shorter than it was", "list-differs", f"{latest.size} leaves", str(now.size), None
-            )
-        return
     receipt = Receipt.parse(client.receipt(latest.session, latest.size))
     signed = check_head(receipt.manifest, receipt.head, memory.trust)
     memory.head(signed)  # with another root than was seen, this is the fraud
@@ -188,6 +213,7 @@ def check_log(memory: Memory, client: Client) -> Checkpoint | None:
         Contradiction: two roots, or a log that shrank or was rewritten.
         VerificationError: it can't be had, or its signatures do not hold.
     """
+    memory.mark()
     manifest = client.manifest()
     if verify_manifest(manifest, memory.trust).log is None:
         return None

@@ -16,7 +16,8 @@ import typer
 
 from verifiable.commands.groups import grouped
 from verifiable.errors import PolicyError
-from verifiable.llama.gguf.lora import parse_adapters
+from verifiable.llama.gguf.lora import inspect_adapters, parse_adapters
+from verifiable.llama.gguf.parts import inspect_parts
 from verifiable.wire.keys import PrivateKey
 from verifier.campaign.plan import parse_time
 from verifier.commands import files, options
@@ -52,6 +53,8 @@ def audit(
     adapters = parse_adapters(lora)
     if not model.is_file():
         raise PolicyError("no such model file", found=model, hint="Name the GGUF file that the provider promises.")
+    parts = inspect_parts(model)
+    inspect_adapters(adapters, [info for _, info in parts])
     keys = files.read_trust(trust)
     if fleet.fleet is not None:
         from verifier.commands.fleet import audit_folder  # Ray and Parquet are an extra of their own

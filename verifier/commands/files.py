@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from verifiable import files, limits
+from verifiable.checking.offline import receipt_of
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.request import fields
 from verifiable.request.exchange import NOTHING, Asked, Exchange, read_asked
@@ -109,6 +110,10 @@ def is_exchange(data: bytes) -> bool:
 
 def read_target(path: Path) -> Receipt | Evidence | Exchange:
     """A receipt, evidence or an exchange from a file, whichever it is. Raises MalformedError when it is none."""
+    if not path.exists():
+        raise PolicyError(
+            "no such file to audit", expected="a file, or a provider's http:// or https:// address", found=str(path)
+        )
     read = files.read(path, 2 * limits.EVIDENCE_BYTES)
     if is_exchange(read):
         return Exchange.parse(read)
@@ -125,6 +130,23 @@ def read_target(path: Path) -> Receipt | Evidence | Exchange:
         found=data[:8],
         hint="A receipt comes with an answer, evidence from the provider or from an audit with --save.",
     )
+
+
+def read_clients(folder: Path) -> list[tuple[Receipt, Asked]]:
+    """The receipts and exchanges in a folder, in the order of their names, with what their clients kept beside.
+
+    Raises PolicyError: it is no folder, holds none, or an exchange without a receipt; MalformedError: a file is none.
+    """
+    if not folder.is_dir():
+        raise PolicyError("--receipts", expected="a folder", found=str(folder))
+    given: list[tuple[Receipt, Asked]] = []
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".receipt", ".exchange"):
+            read = read_receipt(path)
+            given.append((receipt_of(read), read.asked) if isinstance(read, Exchange) else (read, NOTHING))
+    if not given:
+        raise PolicyError(f"{folder} holds no receipt", expected="files NAME.receipt or NAME.exchange", found="none")
+    return given
 
 
 def read_text(path: Path) -> str:

@@ -62,9 +62,10 @@ def audit_folder(
         run_fleet(jobs, pool, results, tell=tell)
     print(file=sys.stderr)
     rows = results.rows()
+    found = [(Status(row["status"]), row["code"]) for row in rows]
     counts = Counter(str(row["status"]) for row in rows)
     codes = Counter(str(row["code"]) for row in rows if row["code"] is not None)
-    status = overall(map(Status, counts))
+    status = overall(found)
     tokens = sum(int(row["tokens_checked"]) for row in rows)
     if as_json:
         facts = {"status": status.value, "sessions": len(rows), "statuses": counts, "codes": codes}

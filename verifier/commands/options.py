@@ -63,6 +63,10 @@ class DrawOptions:
 
     sessions: Annotated[int, typer.Option(min=1, help="How many sessions of a URL to draw.")] = 20
     rate: Annotated[float | None, typer.Option(help="Draw this share of the sessions, instead of a number.")] = None
+    receipts: Annotated[
+        Path | None,
+        typer.Option(help="Folder of receipts of clients that you know: as many of their sessions are drawn, too."),
+    ] = None
     turns: Annotated[int | None, typer.Option(min=1, help="Most turns of a session to draw; all by default.")] = None
     budget: Annotated[str | None, typer.Option(help="Begin no session after this time: 90s, 10m, 1.5h.")] = None
     seed: Annotated[str | None, typer.Option(help="Repeat the draw of an earlier audit (64 hex digits).")] = None

@@ -7,9 +7,9 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +36,8 @@ from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.outcome import Challenge, Outcome
 from verifier.campaign.plan import ChallengePlan
 from verifier.campaign.remember import Memory
-from verifier.commands.files import Copies, read_copies, read_target
+from verifier.campaign.weigh import Held, check_signer
+from verifier.commands.files import Copies, read_clients, read_copies, read_target
 from verifier.commands.options import CopyOptions, DrawOptions, MachineOptions, ProviderOptions
 from verifier.model.worker import Worker
 from verifier.offline.fault import Fault
@@ -89,6 +90,8 @@ class Plan:
         if self.is_url:
             rate = self.draw.rate
             words += ["--sessions", str(self.draw.sessions)] if rate is None else ["--rate", f"{rate:g}"]
+        if self.draw.receipts is not None:
+            words += ["--receipts", str(self.draw.receipts)]
         if self.draw.turns is not None:
             words += ["--turns", str(self.draw.turns)]
         if self.merge_delay != MERGE_DELAY / 1000:
@@ -115,6 +118,9 @@ def carry_out(plan: Plan) -> Outcome:
     copies = _copies(plan, target)
     if isinstance(target, Exchange):
         target = receipt_of(target)
+    if target is not None:
+        check_signer(target.manifest, plan.trust)
+    known = _known(plan)
     with ExitStack() as stack:
         bars = stack.enter_context(Bars())
         worker = Worker(plan.model, threads=plan.machine.threads, progress=bars, adapters=plan.adapters)
@@ -142,7 +148,7 @@ def carry_out(plan: Plan) -> Outcome:
         elif isinstance(target, Receipt):
             verdicts = [audit_receipt(auditor, _client(stack, plan, target.capability), target, plan, copies, seed)]
         else:
-            client = _client(stack, plan)
+            client = _client(stack, plan, clients=known.capabilities)
             try:
                 verdicts, challenge = audit_provider(
                     auditor,
@@ -155,9 +161,13 @@ def carry_out(plan: Plan) -> Outcome:
                     budget=plan.budget,
                     before=None if plan.beacon is None else plan.beacon.time,
                     announce=_announce,
-                    crew=_crew(stack, plan, worker, client),
+                    crew=_crew(stack, plan, worker, client, known.capabilities),
+                    known=known.held,
                 )
+                verdicts += known.refused
                 seed = challenge.seed
+            except PolicyError:
+                raise  # of the call: another provider's key, a host that nobody knows
             except VerifiableError as error:  # the provider's list: unreachable, or no list
                 verdicts = [Fault.of(error).verdict()]
     decision = None
@@ -177,6 +187,33 @@ def carry_out(plan: Plan) -> Outcome:
         decision=decision,
         calibration=plan.calibration,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What clients handed over: receipts that hold (None where none were named), and verdicts on those that don't."""
+
+    held: list[Held] | None = None
+    refused: tuple[Verdict, ...] = ()
+    capabilities: Mapping[bytes, bytes] = field(default_factory=dict)
+
+
+def _known(plan: Plan) -> _Known:
+    """The receipts of `--receipts`. Raises PolicyError where they are another provider's, or of no use here."""
+    if plan.draw.receipts is None:
+        return _Known()
+    if not plan.is_url:
+        raise PolicyError(
+            "--receipts goes with a provider's address", expected="http:// or https://", found=plan.target
+        )
+    held, refused = [], []
+    for receipt, asked in read_clients(plan.draw.receipts):
+        check_signer(receipt.manifest, plan.trust)
+        try:
+            held.append(Held(check_receipt(receipt, plan.trust, *asked.texts), asked))
+        except VerifiableError as error:
+            refused.append(Fault.of(error).verdict())
+    return _Known(held, tuple(refused), {each.session: each.receipt.receipt.capability for each in held})
 
 
 def _announce(planned: ChallengePlan) -> None:
@@ -210,13 +247,15 @@ def audit_receipt(
     return audit_session(auditor, client, wanted)
 
 
-def _crew(stack: ExitStack, plan: Plan, worker: Worker, client: Client) -> list[Member]:
+def _crew(stack: ExitStack, plan: Plan, worker: Worker, client: Client, clients: Mapping[bytes, bytes]) -> list[Member]:
     """The processes that work side by side: the first, and its twins with a connection each."""
     more = [stack.enter_context(worker.twin()) for _ in range(plan.machine.processes - 1)]
-    return [Member(worker, client), *[Member(twin, _client(stack, plan)) for twin in more]]
+    return [Member(worker, client), *[Member(twin, _client(stack, plan, clients=clients)) for twin in more]]
 
 
-def _client(stack: ExitStack, plan: Plan, capability: bytes | None = None) -> Client:
+def _client(
+    stack: ExitStack, plan: Plan, capability: bytes | None = None, clients: Mapping[bytes, bytes] | None = None
+) -> Client:
     url = plan.target if plan.is_url else plan.provider.provider
     if url is None:
         raise PolicyError(
@@ -225,4 +264,4 @@ def _client(stack: ExitStack, plan: Plan, capability: bytes | None = None) -> Cl
             found="none",
             hint="Name the provider that gave the receipt, or audit a file of evidence.",
         )
-    return stack.enter_context(Client(url, auditor_key=plan.auditor_key, capability=capability))
+    return stack.enter_context(Client(url, auditor_key=plan.auditor_key, capability=capability, clients=clients))

@@ -98,6 +98,14 @@ MEANINGS = {
     "manifest-differs": Meaning("The conversation was signed under another manifest.", _OWN_RECORDS),
     "manifest-expired": Meaning("The provider's statement was not valid at that time.", _OWN_RECORDS),
     "incomplete": Meaning("Part of the conversation's log is missing, so it can't be judged yet.", "Any cheating."),
+    "interrupted": Meaning(
+        "The conversation's log stops in the middle of an answer, as after a crash.", "Any cheating."
+    ),
+    "no-tokens": Meaning("The conversation has no token, so there was nothing to check.", "Any cheating."),
+    "erased": Meaning(
+        "The provider says that the conversation was erased, or is no longer kept.",
+        "Any cheating; nor that a client wished it.",
+    ),
     "untrusted-key": Meaning("Somebody signed it, but nobody whom you trust.", "Anything about your provider."),
     "runtime-impossible": Meaning(
         "The provider states settings under which nobody can have run the model.",

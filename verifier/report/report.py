@@ -15,7 +15,7 @@ from verifier.auditing.scope import TurnDetails, audited
 from verifier.campaign.outcome import SHARE, Outcome
 from verifier.report import tolerant as report_tolerant
 from verifier.report.meaning import meaning
-from verifier.report.show import moment, place, plural, short
+from verifier.report.show import declared, moment, place, plural, short
 from verifier.report.strip import cell, describe, legend, safe, strip
 
 MOST_STRIPS = 60
@@ -56,8 +56,8 @@ def _banner(outcome: Outcome) -> tuple[str, str]:
         )
         if outcome.challenge is not None and outcome.challenge.population > 1:
             text += (
-                f" A provider that cheats in one session of {round(1 / SHARE)} would have been caught with "
-                f"probability {outcome.challenge.chance:.0%}."
+                f" A provider that cheats in {SHARE:.0%} of its tokens would have been caught with a probability of at "
+                f"least {outcome.challenge.chance:.0%}."
             )
         return "Verified, exactly", f"<p>{safe(text)}</p>"
     worst = outcome.worst
@@ -112,7 +112,7 @@ def _failures(outcome: Outcome) -> str:
 
 def _checked(outcome: Outcome) -> str:
     compared, total = outcome.tokens_compared, outcome.tokens_total
-    items = [f"{outcome.count(Status.EXACT)} of {plural(len(outcome.verdicts), 'session')} verified exactly"]
+    items = [f"{outcome.count(Status.EXACT)} of {plural(outcome.decided, 'session')} verified exactly"]
     if compared:
         items.append(
             f"{compared:,} of {total:,} tokens computed again with your own copy of the model, and every committed "
@@ -125,6 +125,7 @@ def _checked(outcome: Outcome) -> str:
         ]
     if not compared:
         items.append("no token was recomputed")
+    items += outcome.tally()
     return _items(map(safe, items))
 
 
@@ -199,7 +200,7 @@ def _repeat(outcome: Outcome) -> str:
     manifest = outcome.manifest
     rows = []
     if outcome.challenge is not None:
-        drawn_from = f"{outcome.challenge.population:,} sessions; the lots are SHA-256 of seed and session"
+        drawn_from = f"{outcome.challenge.population:,} sessions; the lots are SHA-256 of seed and session, over weight"
         rows += [("Seed of the draw", outcome.challenge.seed.hex()), ("Drawn from", drawn_from)]
     rows.append(("Your model file", outcome.model_file))
     if manifest is not None:
@@ -208,6 +209,7 @@ def _repeat(outcome: Outcome) -> str:
             ("Manifest", manifest.digest().hex()),
             ("Numerics fingerprint", manifest.runtime.fingerprint.hex()),
             ("Build", manifest.runtime.build),
+            ("Declared", declared(manifest)),
         ]
     rows += [("Trusted key", key) for key in outcome.trusted]
     rows += [("Evidence kept", path) for path in outcome.saved]

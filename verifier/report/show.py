@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from verifiable.checking.offline import ReceiptDetails
 from verifiable.checking.verdict import Status, Step, Verdict
 from verifiable.cli import printable
+from verifiable.manifest.manifest import Manifest
 from verifiable.request.request import Request
 from verifiable.wire.cose import peek1
 from verifier.auditing.scope import audited
@@ -40,6 +41,7 @@ def verification(verdict: Verdict) -> list[str]:
     lines = [
         f"Signed by {session.manifest.provider} ({kid}) at {moment(head.time)}; session {short(verdict.session)}, "
         f"{turns} turn{'s' if turns != 1 else ''}, {head.size} leaves",
+        f"Declared: {declared(session.manifest)}",
         *[f"{check.name}: {check.detail}" for check in verdict.checks if check.name not in (Step.MANIFEST, Step.HEAD)],
         "This checks who said what and that nothing was changed since.",
         *_not_shown(verdict.not_shown),
@@ -61,6 +63,8 @@ def audit(outcome: Outcome) -> list[str]:
         lines.append(
             colour("VERIFIED, within rounding.", _GREEN) + f"  {_of_all(outcome, Status.STATISTICAL)}; {worst.summary}."
         )
+    if outcome.status in (Status.EXACT, Status.STATISTICAL):
+        lines += outcome.tally()[1:]
     elif worst is None:
         lines.append(colour("INCONCLUSIVE", _YELLOW) + "  there is no session to audit. Nothing was checked.")
     else:
@@ -69,11 +73,7 @@ def audit(outcome: Outcome) -> list[str]:
             if len(group) > 1 + MOST_ALSO:
                 lines.append(f"  … and in {len(group) - 1 - MOST_ALSO} more sessions; --json and --html have them all")
             lines.append("")
-        if len(outcome.verdicts) > 1:
-            lines.append(
-                f"{outcome.count(Status.EXACT)} verified exactly, {outcome.count(Status.FAILED)} failed, "
-                f"{outcome.count(Status.INCONCLUSIVE)} inconclusive, of {plural(len(outcome.verdicts), 'session')}."
-            )
+        lines += outcome.tally()
     if outcome.decision is not None:
         path = ", ".join(f"{value:+.1f}" for value in outcome.decision.e_values[-20:])
         accuses = -math.log10(outcome.decision.alpha)
@@ -88,8 +88,8 @@ def audit(outcome: Outcome) -> list[str]:
     lines += map(printable, _not_shown(outcome.limits()))
     if outcome.challenge is not None and outcome.status is Status.EXACT and outcome.challenge.population > 1:
         lines.append(
-            f"A provider that cheats in one session of {round(1 / SHARE)} would have been caught with probability "
-            f"{outcome.challenge.chance:.0%}."
+            f"A provider that cheats in {SHARE:.0%} of its tokens would have been caught with a probability of at "
+            f"least {outcome.challenge.chance:.0%}."
         )
     return lines
 
@@ -101,8 +101,8 @@ def signed_report(checked: SignedReport) -> list[str]:
         f"Signed by {checked.signer.name} ({short(checked.signer.kid.hex())}) at {moment(checked.time)}",
         f"Audited: {report.get('source', '')}",
         f"Result: {report['status']}; {report['verified']} verified exactly, {report['verified_statistical']} within "
-        f"rounding, {report['failed']} failed, {report['inconclusive']} inconclusive, of "
-        f"{plural(report['sessions'], 'session')}",
+        f"rounding, {report['failed']} failed, {report['inconclusive']} inconclusive, {report['interrupted']} "
+        f"interrupted, {report['nothing_to_check']} with nothing to check, of {plural(report['sessions'], 'session')}",
     ]
     codes = sorted({str(verdict["code"]) for verdict in report["verdicts"] if verdict.get("code")})
     lines += [f"Found: {', '.join(codes)}"] if codes else []
@@ -169,12 +169,22 @@ def _not_shown(sentences: Sequence[str]) -> list[str]:
     return ["Not shown by this:", *[f"  - {sentence}" for sentence in sentences]] if sentences else []
 
 
+def declared(manifest: Manifest) -> str:
+    """What the manifest states beside the model, in the order in which it matters for an answer."""
+    runtime, defaults = manifest.runtime, manifest.defaults
+    parts = [f"KV cache {runtime.type_k}/{runtime.type_v}", f"context {runtime.n_ctx:,}", f"k {manifest.k}"]
+    names = ["temperature", "top_k", "top_p", "min_p"]
+    names += ["repeat_penalty", "repeat_last_n"] if defaults.repeat_penalty != 1.0 else []
+    return ", ".join(parts) + "; by default " + ", ".join(f"{name} {getattr(defaults, name):g}" for name in names)
+
+
 def _facts(outcome: Outcome) -> list[str]:
     rows: list[tuple[str, str]] = []
     manifest = outcome.manifest
     if manifest is not None:
         valid = moment(manifest.valid_to)[:10]
         rows.append(("Provider", f"{manifest.provider}, manifest {short(manifest.digest().hex())} valid to {valid}"))
+        rows.append(("Declared", declared(manifest)))
     checks = {check.name: check for verdict in outcome.verdicts for check in verdict.checks if check.passed}
     for label, step in (("Model", Step.MODEL), ("Numerics", Step.NUMERICS)):
         if step in checks:
@@ -183,7 +193,7 @@ def _facts(outcome: Outcome) -> list[str]:
     if challenge is not None:
         drawn = (
             f"seed {challenge.seed.hex()}, used after the list of {challenge.population:,} sessions was fetched → "
-            f"{plural(challenge.drawn, 'session')}, {outcome.tokens_total:,} tokens"
+            f"{plural(challenge.drawn, 'session')}, {_receipts(challenge.receipts)}{outcome.tokens_total:,} tokens"
         )
         rows.append(("Challenge", drawn))
     else:
@@ -206,8 +216,12 @@ def shortened(request: Request) -> str:
     return text if len(text) <= LONGEST_REQUEST else f"{text[: LONGEST_REQUEST // 2]} … {text[-LONGEST_REQUEST // 2 :]}"
 
 
+def _receipts(count: int) -> str:
+    return f"{plural(count, 'receipt')} of clients, " if count else ""
+
+
 def _of_all(outcome: Outcome, status: Status) -> str:
-    return f"{outcome.count(status)} of {plural(len(outcome.verdicts), 'session')}"
+    return f"{outcome.count(status)} of {plural(outcome.decided, 'session')}"
 
 
 def plural(count: int, noun: str) -> str:

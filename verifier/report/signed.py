@@ -21,7 +21,7 @@ from verifiable.wire.cose import sign1, verify1
 from verifiable.wire.key_file import read_or_make_key, write_line
 from verifiable.wire.keys import PrivateKey, PublicKey
 from verifiable.wire.sealed import seal, unseal
-from verifier.campaign.outcome import COUNTED, overall
+from verifier.campaign.outcome import COUNTED, counted_as, overall
 
 TYPE = "application/vnd.verifiable.audit+cbor"
 MAX_BYTES = 64 << 20
@@ -71,22 +71,33 @@ def verify_report(data: bytes, trust: Sequence[PublicKey]) -> SignedReport:
             found=digest,
             hint="The report was changed after it was signed.",
         )
-    return SignedReport(_read(body), signed.key, encoding.uint(statement[3], "report time"))
+    report = _read(body)
+    if signed.key.raw in {PublicKey.parse(key).raw for key in report["trusted"]}:
+        raise VerificationError(
+            "the report is signed by a provider that it audits",
+            code="untrusted-key",
+            expected="an auditor's own key",
+            found=signed.key.vkey(),
+            hint="Whoever is audited can't vouch for the audit.",
+        )
+    return SignedReport(report, signed.key, encoding.uint(statement[3], "report time"))
 
 
 def _read(body: bytes) -> Mapping[str, Any]:
     try:
         report = json.loads(body)
-        statuses = [Status(verdict["status"]) for verdict in report["verdicts"]]
+        found = [(Status(verdict["status"]), verdict.get("code")) for verdict in report["verdicts"]]
         told = Status(report["status"])
         counts = {name: report[name] for name in (*COUNTED, "sessions", "exit_code")}
+        keys = [str(key) for key in report["trusted"]]
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise MalformedError("report", expected="what `verifiable audit --json` prints", found=str(error)) from None
-    sums: dict[str, int] = {name: statuses.count(status) for name, status in COUNTED.items()}
-    sums |= {"sessions": len(statuses), "exit_code": told.exit_code}
-    if counts != sums or told is not overall(statuses):
+    kinds = [counted_as(*session) for session in found]
+    sums: dict[str, int] = {name: kinds.count(name) for name in COUNTED}
+    sums |= {"sessions": len(found), "exit_code": told.exit_code}
+    if counts != sums or told is not overall(found):
         raise MalformedError("report: its sums are not those of its verdicts", expected=sums, found=counts)
-    return dict(report)
+    return {**report, "trusted": keys}
 
 
 def signing_key(path: Path) -> tuple[PrivateKey, bool]:

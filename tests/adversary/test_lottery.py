@@ -1,0 +1,380 @@
+"""The lottery against a provider that knows how it is held, and for an honest one in bad luck: over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gguf_files import small, write
+from tests.made_up_model import PROMPT, MadeUpModel
+from tests.sessions import PROVIDER, TRUST, Recording, ask, made_up, manifest, runtime
+from tests.simulator import KEY, LOGGED, Log, Provider, honest, other_model, send, serve
+from verifiable.cli import main
+from verifiable.sampling.sampler import SamplingDefaults
+from verifiable.session.head import Head
+from verifiable.session.records import Finish
+from verifiable.wire.keys import PrivateKey
+from verifier.campaign.client import Client
+from verifier.campaign.weigh import current_manifest, weigh
+from verifier.commands import run
+from verifier.model.reexecute import Probed
+
+OTHER_KEYS = manifest(session_keys=(PrivateKey.generate("acme/older", b"o" * 32).public,))
+
+
+class Machine(MadeUpModel):
+    """A made-up model where the command makes a process."""
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUpModel:
+    """The command runs here, with the made-up model in the place of a process with llama.cpp."""
+    model = Machine()
+    monkeypatch.setattr(run, "Worker", lambda *_, **__: model)
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, small())
+    return model
+
+
+def audit(provider: Provider, *options: str) -> tuple[int, dict[str, Any]]:
+    """What `verifiable audit URL` says of a provider: exit status and JSON."""
+    with serve(provider) as url:
+        return audit_at(url, *options)
+
+
+def audit_at(target: str, *options: str) -> tuple[int, dict[str, Any]]:
+    known = ["--model", "model.gguf", "--trust", PROVIDER.public.vkey(), "--auditor-key", KEY, "--seed", "5a" * 32]
+    code = main(["audit", target, *known, *options, "--sign", "me.key"])
+    if code == 2:
+        assert not Path("audit.report").exists()
+        return code, {}
+    assert main(["verify", "--report", "audit.report", "--trust", "me.key.pub"]) == code
+    assert main(["audit", target, *known, *options, "--json"]) == code
+    return code, json.loads(OUTPUT[-1]())
+
+
+OUTPUT: list[Callable[[], str]] = []
+
+
+@pytest.fixture(autouse=True)
+def output(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
+    """Gives what was written since it was asked last; JSON begins at the first brace of a line."""
+
+    def json_of() -> str:
+        text = capsys.readouterr().out
+        return text[text.rindex("\n{\n") if "\n{\n" in text else 0 :]
+
+    OUTPUT.append(json_of)
+    yield lambda: capsys.readouterr().out
+    OUTPUT.pop()
+
+
+def long(number: int, row: Any = made_up) -> Recording:
+    """A client's session of 60 tokens."""
+    made = Recording(session=number.to_bytes(16, "big"), capability=bytes([number]) * 32)
+    made.turn(ask(max_tokens=60), PROMPT, row)
+    made.close()
+    return made
+
+
+def filler(number: int) -> Recording:
+    """A session of a token, with which the provider asked itself."""
+    made = Recording(session=(1000 + number).to_bytes(16, "big"))
+    made.turn(ask(max_tokens=1), PROMPT)
+    made.close()
+    return made
+
+
+def empty(number: int) -> Recording:
+    """A session whose client left before the first token."""
+    made = Recording(session=bytes([number]) * 16)
+    stated = made.manifest
+    request = ask(max_tokens=5)
+    params = request.params(stated.defaults, stated.k, stated.runtime.n_ctx, len(PROMPT))
+    made.leaves.append(made.log.begin_turn(request.turn_facts(PROMPT, params, request.nonce or b"")))
+    made.requests.append(request.canonical)
+    made.leaves.append(made.log.end_turn(Finish.CANCELLED, hashlib.sha256(b"").digest()))
+    made.close()
+    return made
+
+
+def crashed(number: int, tokens: int = 9) -> Recording:
+    made = Recording(session=bytes([number]) * 16)
+    made.crash(ask(max_tokens=20), PROMPT, tokens)
+    return made
+
+
+def lists(change: Callable[[dict[str, Any]], None]) -> Callable[[str, bytes], bytes]:
+    """Changes each entry of the list."""
+
+    def changed(path: str, body: bytes) -> bytes:
+        if path != "/v1/sessions":
+            return body
+        page = json.loads(body)
+        for entry in page["sessions"]:
+            change(entry)
+        return json.dumps(page).encode()
+
+    return changed
+
+
+# Fillers.
+
+
+def test_fillers_do_not_thin_out_what_is_drawn() -> None:
+    """Three cheated clients among 57 sessions of a token each; drawn by sessions, nine of sixty met one with 39%."""
+    provider = Provider([*(long(at, other_model) for at in range(3)), *(filler(at) for at in range(57))])
+    code, facts = audit(provider, "--sessions", "9")
+    assert (code, facts["failed"] > 0) == (1, True)
+    assert facts["challenge"]["plan"]["chances"]["0.25"] > 0.9
+    assert facts["challenge"]["plan"]["tokens"] == 3 * 61 + 57 * 2
+
+
+def light(entry: dict[str, Any]) -> None:
+    if int(entry["id"], 16) < 1000:
+        entry["size"] = 1
+
+
+def unsigned(entry: dict[str, Any]) -> None:
+    if int(entry["id"], 16) < 1000:
+        stated = Head(bytes.fromhex(entry["id"]), 1, bytes(32), bytes(32), 5)
+        forged = stated.sign(PrivateKey.generate("nobody", b"n" * 32))
+        entry |= {"size": 1, "head": base64.urlsafe_b64encode(forged).decode().rstrip("=")}
+
+
+@pytest.mark.parametrize("lie", [light, unsigned])
+def test_a_size_that_nobody_signed_makes_no_session_light(lie: Callable[[dict[str, Any]], None]) -> None:
+    provider = Provider([*(long(at, other_model) for at in range(3)), *(filler(at) for at in range(27))])
+    provider.change = lists(lie)
+    with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+        found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
+    assert found.unproven == 3
+    assert {found.weights[at.to_bytes(16, "big")] for at in range(3)} == {max(found.weights.values())}
+
+
+def test_heads_of_earlier_manifests_are_verified_by_the_receipts_of_their_sessions() -> None:
+    provider = Provider([long(at) for at in range(3)])
+    provider.change = lambda path, body: OTHER_KEYS.sign(PROVIDER) if path == "/v1/manifest" else body
+    with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+        found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
+    assert found.unproven == 0
+    assert sum("receipt" in path for path in provider.asked) == 1
+
+
+def test_receipts_of_known_clients_are_drawn_beside_the_list(tmp_path: Path) -> None:
+    """The provider leaves its cheated session out of its list; the client's receipt brings it back."""
+    cheated, fair = long(1, other_model), [long(at) for at in (2, 3)]
+    provider = Provider([cheated, *fair])
+    page = provider.page
+
+    def without(path: str, body: bytes) -> bytes:
+        if path == "/v1/sessions":
+            shown = json.loads(page({}))
+            shown["sessions"] = [entry for entry in shown["sessions"] if entry["id"] != cheated.session.hex()]
+            return json.dumps(shown).encode()
+        return body
+
+    provider.change = without
+    code, facts = audit(provider)
+    assert (code, facts["verified"]) == (0, 2)
+    folder = tmp_path / "clients"
+    folder.mkdir()
+    for number, made in enumerate([cheated, fair[0]]):
+        (folder / f"{number}.receipt").write_bytes(made.receipt().encode())
+    code, facts = audit(provider, "--receipts", str(folder))
+    assert (code, facts["failed"], facts["verified"], facts["challenge"]["receipts"]) == (1, 1, 3, 2)
+    assert facts["challenge"]["plan"]["receipts"]["tokens"] == 2 * 61
+
+
+def test_a_known_client_is_asked_for_as_a_client(tmp_path: Path) -> None:
+    """By its capability and without the auditor's key: nothing tells the provider that an auditor asks."""
+    made = long(1)
+    provider = Provider([made])
+    seen: list[tuple[str, str | None]] = []
+
+    def answer(handler: Any) -> None:
+        seen.append((handler.path, handler.headers.get("Authorization")))
+        provider(handler)
+
+    (tmp_path / "a.receipt").write_bytes(made.receipt().encode())
+    with serve(answer) as url:
+        assert audit_at(url, "--receipts", str(tmp_path))[0] == 0
+    assert {key for path, key in seen if made.session.hex() in path} == {None}
+
+
+# Nothing to check, interrupted, erased.
+
+
+def test_one_client_that_left_and_one_crash_leave_an_honest_provider_verified(
+    output: Callable[[], str],
+) -> None:
+    recordings = [honest(1), honest(2), empty(3), crashed(4)]
+    code, facts = audit(Provider(recordings))
+    assert (code, facts["status"]) == (0, "verified-exact")
+    names = ("verified", "failed", "inconclusive", "nothing_to_check", "interrupted")
+    assert [facts[name] for name in names] == [2, 0, 0, 1, 1]
+    weights = [max(made.log.size - 3, 1) for made in recordings]
+    assert facts["interrupted_share"] == pytest.approx(weights[3] / sum(weights))
+    codes = {verdict["session"]: verdict.get("code") for verdict in facts["verdicts"]}
+    assert (codes["03" * 16], codes["04" * 16]) == ("no-tokens", "interrupted")
+    with serve(Provider(recordings)) as url:
+        known = ["--model", "model.gguf", "--trust", PROVIDER.public.vkey(), "--auditor-key", KEY]
+        output()
+        assert main(["audit", url, *known]) == 0
+    said = output()
+    assert "2 of 2 sessions" in said
+    assert "1 had no token" in said
+    assert f"with {weights[3] / sum(weights):.0%} of the tokens drawn" in said
+
+
+@pytest.mark.parametrize("made", [empty(3), crashed(4), crashed(4, 0)])
+def test_nothing_to_check_alone_is_no_pass(made: Recording) -> None:
+    assert audit(Provider([made]))[0] == 3
+    assert audit(Provider([made]), "--turns", "1")[0] == 3
+
+
+def instead(made: Recording, evidence: bytes) -> Callable[[str, bytes], bytes]:
+    """Other evidence of one session."""
+    return lambda path, body: evidence if f"{made.session.hex()}/evidence" in path else body
+
+
+def test_an_ended_session_does_not_pass_for_an_interrupted_one() -> None:
+    """The end is hidden behind a hash, or the evidence is under a head from the middle: neither is a crash."""
+    cheated = honest(1, other_model)
+    hidden = {seq: data for seq, data in cheated.log.landmarks.items() if seq < 2}
+    opening = type(cheated.evidence().opening).of(cheated.log.tree, hidden)
+    early = Recording(session=cheated.session)
+    early.crash(ask(max_tokens=5), PROMPT, 3)
+    for evidence in (replace(cheated.evidence(), opening=opening), early.evidence()):
+        provider = Provider([cheated, honest(2)])
+        provider.change = instead(cheated, evidence.encode())
+        code, facts = audit(provider)
+        assert (code in (1, 3), facts["interrupted"]) == (True, 0)
+
+
+def test_an_erased_session_is_called_that(tmp_path: Path) -> None:
+    made = honest(1)
+    provider = Provider([made, honest(2)])
+
+    def gone(handler: Any) -> None:
+        if made.session.hex() in handler.path:
+            return send(handler, b"{}", 410)
+        return provider(handler)
+
+    with serve(gone) as url:
+        code, facts = audit_at(url)
+    assert (code, facts["undecided"], facts["verified"]) == (3, {"erased": 1}, 1)
+
+
+def test_a_provider_that_never_can_be_checked_is_counted_and_named(
+    machine: MadeUpModel, output: Callable[[], str]
+) -> None:
+    machine.probed = Probed(True, b"x" * 32, ("b1",))
+    code, facts = audit(Provider([honest(1), honest(2), honest(3)]))
+    assert (code, facts["undecided"]) == (3, {"fingerprint-differs": 3})
+    output()
+    with serve(Provider([honest(1), honest(2)])) as url:
+        known = ["--model", "model.gguf", "--trust", PROVIDER.public.vkey(), "--auditor-key", KEY]
+        main(["audit", url, *known])
+    assert "Could not be checked: 2 fingerprint-differs." in output()
+
+
+# Ends.
+
+
+@pytest.mark.parametrize("finish", [Finish.CANCELLED, Finish.ERROR])
+def test_an_answer_as_long_as_it_may_be_was_not_cancelled(finish: Finish, tmp_path: Path) -> None:
+    made = Recording()
+    made.turn(ask(max_tokens=5), PROMPT, finish=finish)
+    made.close()
+    code, facts = audit(Provider([made]))
+    assert (code, facts["verdicts"][0]["code"]) == (1, "counts-differ")
+    path = tmp_path / "a.receipt"
+    path.write_bytes(made.receipt().encode())
+    assert main(["verify", str(path), "--trust", PROVIDER.public.vkey()]) == 1
+
+
+# Memory.
+
+
+def test_two_audits_with_one_state_accuse_nobody(tmp_path: Path) -> None:
+    """While a lottery waits for its seed, a client's audit of the same session, grown since, comes and goes."""
+    made, grown = honest(1), Recording(session=bytes([1]) * 16, capability=bytes([1]) * 32)
+    made = Recording(session=bytes([1]) * 16, capability=bytes([1]) * 32)
+    for each, turns in ((made, 1), (grown, 2)):
+        for _ in range(turns):
+            each.turn(ask(max_tokens=5), PROMPT)
+    state = tmp_path / "state"
+    (tmp_path / "a.receipt").write_bytes(grown.receipt().encode())
+    provider = Provider([grown])
+    page = provider.page
+    early = base64.urlsafe_b64encode(made.head()).decode().rstrip("=")
+
+    def older(path: str, body: bytes) -> bytes:
+        if path == "/v1/sessions":
+            shown = json.loads(page({}))
+            shown["sessions"][0] |= {"size": made.log.size, "head": early}
+            return json.dumps(shown).encode()
+        return body
+
+    provider.change = older
+    asked = threading.Event()
+
+    def answer(handler: Any) -> None:
+        if "evidence" in handler.path and f"size={made.log.size}" in handler.path:
+            if not asked.is_set():
+                asked.set()
+                with serve(Provider([grown])) as url:
+                    grow = [str(tmp_path / "a.receipt"), "--provider", url, "--model", "model.gguf"]
+                    assert main(["audit", *grow, "--trust", PROVIDER.public.vkey(), "--state", str(state)]) == 0
+            return send(handler, made.evidence().encode())
+        return provider(handler)
+
+    known = ["--model", "model.gguf", "--trust", PROVIDER.public.vkey(), "--auditor-key", KEY]
+    with serve(answer) as url:
+        assert main(["audit", url, *known, "--state", str(state)]) == 0
+        assert asked.is_set()
+        # The list is fetched again, and is older than what was known before: now that is a contradiction.
+        assert main(["audit", url, *known, "--state", str(state)]) == 1
+
+
+# Mistakes of the auditor's.
+
+
+def test_another_providers_key_says_nothing_about_this_one(output: Callable[[], str]) -> None:
+    key = PrivateKey.generate("acme", b"o" * 32).public.vkey()
+    for options in ([], ["--state", "state"]):
+        with serve(Provider([honest(1, stated=LOGGED)], Log([]))) as url:
+            assert main(["audit", url, "--model", "model.gguf", "--trust", key, "--sign", "me.key", *options]) == 2
+        assert output() == ""
+        assert not Path("audit.report").exists()
+
+
+def test_what_a_manifest_declares_is_printed(tmp_path: Path, output: Callable[[], str]) -> None:
+    stated = manifest(k=1, runtime=runtime(type_k="q8_0"), defaults=SamplingDefaults(temperature=1.7, top_k=1))
+    made = Recording(manifest=stated)
+    path = tmp_path / "a.receipt"
+    made.turn(ask(max_tokens=1), PROMPT, first)
+    path.write_bytes(made.receipt().encode())
+    assert main(["verify", str(path), "--trust", PROVIDER.public.vkey()]) == 0
+    said = output()
+    for fact in ("KV cache q8_0/bf16", "k 1", "temperature 1.7", "top_k 1"):
+        assert fact in said
+
+
+def first(ids: Sequence[int]) -> Any:
+    entries = made_up(ids)
+    return type(entries)(entries.ids[:1], entries.logits[:1])

@@ -1,0 +1,141 @@
+"""What the lottery is held over: the provider's list with its heads verified, and what clients hand over themselves.
+
+A session's weight is its signed size. A size that nobody signed would let a provider make its worst sessions light, so
+the heads are verified before anything is drawn; one that can't be verified weighs as much as the heaviest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from verifiable.checking.checks import OpenedReceipt
+from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.manifest.manifest import Manifest, verify_manifest
+from verifiable.request.exchange import NOTHING, Asked
+from verifiable.session.challenge import draw_turns, weight_of
+from verifiable.session.head import Head, verify_head
+from verifiable.session.receipt import Receipt
+from verifiable.wire.cose import peek1
+from verifiable.wire.keys import PublicKey
+from verifier.campaign.client import Client, Listed
+from verifier.campaign.fetched import Fetched
+
+MANIFESTS = 16
+"""Manifests before the current one that are asked for, to verify the heads that were signed under them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """The list: its entries and their weights, by session id; and how many heads could not be verified."""
+
+    listed: Mapping[bytes, Listed]
+    weights: Mapping[bytes, int]
+    unproven: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A client's receipt, of which every check holds, and its own copy of its request."""
+
+    receipt: OpenedReceipt
+    asked: Asked = NOTHING
+
+    @property
+    def session(self) -> bytes:
+        return self.receipt.session.head.session
+
+    @property
+    def weight(self) -> int:
+        return weight_of(self.receipt.session.head.size)
+
+    def wanted(self, seed: bytes, turns: int | None) -> Fetched:
+        """What is to be fetched for it: at most `turns` turns, the receipt's own among them."""
+        session, own = self.receipt.session, self.receipt.receipt.turn
+        head, drawn = session.head, None
+        if turns is not None:
+            others = [turn for turn in draw_turns(seed, head.session, len(session.spans), turns) if turn != own]
+            drawn = sorted([own, *others[: turns - 1]])
+        return Fetched(head.session, receipt=self.receipt, size=head.size, turns=drawn, asked=self.asked)
+
+
+def current_manifest(client: Client, trust: Sequence[PublicKey]) -> Manifest | None:
+    """The manifest that the provider serves; None where there is none to be had that holds.
+
+    Raises PolicyError: its signer is none of the trusted keys, which are most likely another provider's.
+    """
+    try:
+        signed = client.manifest()
+        check_signer(signed, trust)
+        return verify_manifest(signed, trust)
+    except (MalformedError, VerificationError):
+        return None
+
+
+def check_signer(manifest: bytes, trust: Sequence[PublicKey]) -> None:
+    """Raise PolicyError where a manifest says that its signer is none of the trusted keys, MalformedError: it is none.
+
+    Whoever trusts another provider's key has made a mistake, and learns nothing about this one.
+    """
+    signer = peek1(manifest).kid
+    if signer not in {key.kid for key in trust}:
+        raise PolicyError(
+            "--trust names no key that signed this provider's manifest",
+            expected=signer.hex(),
+            found=", ".join(key.kid.hex() for key in trust),
+            hint="Is it this provider's key? Nothing is said about the provider by this.",
+        )
+
+
+def weigh(
+    client: Client,
+    entries: Sequence[Listed],
+    current: Manifest | None,
+    trust: Sequence[PublicKey],
+    before: int | None,
+) -> Weighed:
+    """Verify the heads of a list and weigh its sessions; those that were signed at `before` (ms) or later are left out.
+
+    Args:
+        current: the manifest that the provider serves, if there is one.
+    """
+    heads: dict[bytes, Head] = {}
+    waiting = {entry.session: entry for entry in entries}
+    for manifest in itertools.chain([] if current is None else [current], _older(client, trust, waiting)):
+        for entry in list(waiting.values()):
+            head = _head(entry, manifest)
+            if head is not None:
+                heads[entry.session] = head
+                del waiting[entry.session]
+    listed = {
+        entry.session: entry
+        for entry in entries
+        if before is None or entry.session in waiting or heads[entry.session].time < before
+    }
+    heaviest = max((weight_of(entry.size) for entry in listed.values()), default=1)
+    weights = {session: heaviest if session in waiting else weight_of(entry.size) for session, entry in listed.items()}
+    return Weighed(listed, weights, len(waiting))
+
+
+def _older(client: Client, trust: Sequence[PublicKey], waiting: Mapping[bytes, Listed]) -> Iterator[Manifest]:
+    """The manifests of sessions that still wait, from their receipts."""
+    asked: set[bytes] = set()
+    for entry in list(waiting.values()):
+        if entry.session not in waiting or len(asked) >= MANIFESTS:
+            continue
+        with contextlib.suppress(MalformedError, VerificationError):
+            digest = Head.peek(entry.head).manifest_digest
+            if digest not in asked:
+                asked.add(digest)
+                yield verify_manifest(Receipt.parse(client.receipt(entry.session, entry.size)).manifest, trust)
+
+
+def _head(entry: Listed, manifest: Manifest) -> Head | None:
+    """The entry's head, where it is of that session and size and a session key of the manifest signed it."""
+    try:
+        head = verify_head(entry.head, manifest.session_keys)
+    except (MalformedError, VerificationError):
+        return None
+    return head if (head.session, head.size) == (entry.session, entry.size) else None
