@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.measure import in_turn
 from engine.generation import Generation, QueueSink
 from engine.scheduling.scheduler import Scheduler, SchedulerSettings
+from engine.sessions.manifests import Signed
 from engine.sessions.recorder import NoRecorder, Recorder, SessionRecorder
 from engine.store import SessionRow, Store
 from verifiable.llama.context import Batch, Context, LogitRows
@@ -108,13 +109,20 @@ def _answer(slot: int, max_tokens: int, fields: Mapping[str, Any]) -> tuple[Gene
         SessionLog(session, bytes(32), bytes(32)),
         request,
         keep_open=False,
-        manifest=b"",
+        manifest=cast(Signed, _Valid()),
         key=PrivateKey.generate("benchmark", seed=bytes(32)),
         store=cast(Store, _Store()),
         clock=lambda: 0,
         release=lambda: None,
     )
     return generation, recorder
+
+
+class _Valid:
+    envelope = b""
+
+    def covers(self, time: int) -> bool:
+        return True
 
 
 class _Row:

@@ -21,9 +21,10 @@ from engine.ledger import Ledger, LedgerSettings
 from engine.scheduling.scheduler import Scheduler, SchedulerSettings
 from engine.scheduling.selfaudit import Finished, SelfAudit
 from engine.sessions.evidence import EvidenceReader
+from engine.sessions.manifests import Manifests
 from engine.sessions.recorder import NoRecorder, Recorder, SessionRecorder
-from engine.sessions.sessions import OtherManifestError, Sessions
-from verifiable.errors import MalformedError, PolicyError
+from engine.sessions.sessions import Sessions
+from verifiable.errors import PolicyError
 from verifiable.llama import library
 from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Context
@@ -37,11 +38,10 @@ from verifiable.llama.probe import cache as probe_cache
 from verifiable.llama.probe.probe import ProbeResult, probe_and_pair
 from verifiable.llama.probe.result import describe
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.manifest.manifest import RAW_LOGITS, Manifest, ModelIdentity, verify_manifest
+from verifiable.manifest.manifest import RAW_LOGITS, Manifest, ModelIdentity
 from verifiable.request.request import CHAT, COMPLETION, Request, parse_body
 from verifiable.sampling.logits import Ranked
 from verifiable.sampling.sampler import SamplingParams, choose
-from verifiable.wire.keys import PrivateKey
 
 NONCE_BYTES = 16
 _PATIENCE = 0.5
@@ -55,7 +55,7 @@ Progress = Callable[[str, int, int], None]
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineSettings:
     """`k` entries are committed for each token; probe results are kept in `cache`; a manifest is valid for
-    `validity_days` and renewed at start when half are gone. `drafter` is one of `engine.drafting.choice.DRAFTERS`;
+    `validity_days` and renewed when half are gone. `drafter` is one of `engine.drafting.choice.DRAFTERS`;
     `draft_model` the GGUF of a draft model. `self_audit` is the share of turns that are computed again when idle.
     `adapters` are LoRA adapters on top of the model. `defaults` are sampling parameters, by the names of
     `SamplingDefaults`, that count before the model's own where a request is silent.
@@ -110,10 +110,9 @@ class Engine:
         self.model: Model | None = None
         self._context: Context | None = None
         try:
-            self.manifest, self.signed_manifest = self._manifest(identity, self._probe(identity))
-            self.sessions = Sessions(
-                self.store, self.keys.session, self.manifest.digest(), self.signed_manifest, self._now
-            )
+            stated = self._stated(identity, self._probe(identity))
+            self.manifests = Manifests(self.store, self.keys.provider, stated, self._now)
+            self.sessions = Sessions(self.store, self.keys.session, self.manifests, self._now)
             self.interrupted = self.sessions.recover()
             self.evidence = EvidenceReader(self.store, self.manifest.model.vocabulary, self.ledger.proof)
             self.model = self._load()
@@ -126,6 +125,16 @@ class Engine:
             raise
         self.ledger.start(self.manifest.model.vocabulary)
         self.scheduler.start()
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest in force."""
+        return self.manifests.in_force().manifest
+
+    @property
+    def signed_manifest(self) -> bytes:
+        """Its envelope."""
+        return self.manifests.in_force().envelope
 
     def submit(
         self, request: Request, sink: Sink, capability: bytes | None = None, principal: str | None = None
@@ -141,11 +150,12 @@ class Engine:
                 found='"none"',
                 parameter="verifiable.commitments",
             )
-        self._check_pin(request)
         self._check_ids(request)
         recorder: Recorder = NoRecorder()
         if request.commitments:
             recorder = self.sessions.recorder(request, capability)
+        else:
+            self.manifests.pinned(request.manifest)
         try:
             generation = self._generation(request, recorder, sink, principal)
             self.scheduler.submit(generation, recorder)
@@ -258,18 +268,6 @@ class Engine:
 
         return durable
 
-    def _check_pin(self, request: Request) -> None:
-        """Refuse a request that wants to be answered under another manifest. Raises OtherManifestError."""
-        digest = self.manifest.digest()
-        if request.manifest not in (None, digest):
-            raise OtherManifestError(
-                "the request pins another manifest than the one that is served",
-                expected=digest.hex(),
-                found=(request.manifest or b"").hex(),
-                hint="Fetch /v1/manifest, check it, and pin the one that you agree to.",
-                parameter="verifiable.manifest",
-            )
-
     def _check_ids(self, request: Request) -> None:
         vocabulary = self.manifest.model.vocabulary
         bad = next((token for token, _ in request.logit_bias if token >= vocabulary), None)
@@ -292,13 +290,12 @@ class Engine:
         self.submit(parse_body(path, json.dumps(body).encode()), sink, capability)
         return collect(sink)
 
-    def _manifest(self, identity: ModelIdentity, probed: ProbeResult) -> tuple[Manifest, bytes]:
-        """The stored manifest while it says what is true and is not half over; else a new one, signed and stored."""
-        now = self._now()
-        manifest = Manifest(
+    def _stated(self, identity: ModelIdentity, probed: ProbeResult) -> Manifest:
+        """What the manifest says; its dates are those of a manifest that is signed at time 0."""
+        return Manifest(
             provider=self.settings.name,
-            valid_from=now,
-            valid_to=now + self.settings.validity_days * _DAY,
+            valid_from=0,
+            valid_to=self.settings.validity_days * _DAY,
             model=identity,
             runtime=describe(self.settings.runtime, probed),
             k=self.settings.k,
@@ -308,15 +305,6 @@ class Engine:
             session_keys=(self.keys.session.public,),
             log=self.keys.log.public,
         )
-        for signed in self.store.manifests()[:1]:
-            old = verify_manifest(signed, [self.keys.provider.public])
-            same = dataclasses.replace(manifest, valid_from=old.valid_from, valid_to=old.valid_to) == old
-            if same and old.valid_from <= now and now + (old.valid_to - old.valid_from) // 2 < old.valid_to:
-                return old, signed
-        signed = sign_manifest(manifest, self.keys.provider)
-        self.store.add_manifest(manifest.digest(), signed)
-        self.store.flush()
-        return manifest, signed
 
     def _probe(self, identity: ModelIdentity) -> ProbeResult:
         """What the numerics probe found, under settings that it may have had to change."""
@@ -331,8 +319,8 @@ class Engine:
         self.settings = dataclasses.replace(self.settings, runtime=runtime)
         return probed
 
-    @staticmethod
-    def _now() -> int:
+    def _now(self) -> int:
+        """The clock: milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def _free(self) -> None:
@@ -342,12 +330,3 @@ class Engine:
         if self.model is not None:
             self.model.close()
         self.ledger.close()
-
-
-def sign_manifest(manifest: Manifest, key: PrivateKey) -> bytes:
-    """The manifest, signed. Raises PolicyError where a name or a list in it is longer than a reader takes."""
-    try:
-        Manifest.parse(manifest.payload())
-    except MalformedError as error:
-        raise PolicyError("a manifest that nobody could read", found=str(error)) from error
-    return manifest.sign(key)

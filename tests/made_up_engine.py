@@ -14,11 +14,12 @@ from typing import Any, cast
 import numpy as np
 
 from engine.counters import Counters
-from engine.engine import Engine, EngineSettings, sign_manifest
+from engine.engine import Engine, EngineSettings
 from engine.generation import Generation
 from engine.ledger import Ledger
 from engine.scheduling.sequence import Draft, Sequence as Running
 from engine.sessions.evidence import EvidenceReader
+from engine.sessions.manifests import Manifests
 from engine.sessions.recorder import Recorder
 from engine.sessions.sessions import Sessions
 from tests.made_up_model import MadeUpModel
@@ -84,15 +85,13 @@ class MadeUpEngine(Engine):
     def __init__(self, data: Path, **changes: Any) -> None:
         self.ledger = Ledger(data, "acme")
         self.store, self.keys = self.ledger.store, self.ledger.keys
-        now = self._now()
         keys = {"session_keys": (self.keys.session.public,), "log": self.keys.log.public}
-        stated = manifest(**{"valid_from": now - _YEAR, "valid_to": now + _YEAR, **keys, **changes})
+        stated = manifest(**{"valid_from": 0, "valid_to": _YEAR, **keys, **changes})
         self.settings = EngineSettings(k=stated.k, runtime=_settings(stated))
-        self.manifest, self.signed_manifest = stated, sign_manifest(stated, self.keys.provider)
-        self.store.add_manifest(stated.digest(), self.signed_manifest)
+        self.manifests = Manifests(self.store, self.keys.provider, stated, self._now)
         self.model_name = "m" * 256
         self.words = Words(stated.model.vocabulary, frozenset(stated.model.suppressed))
-        self.sessions = Sessions(self.store, self.keys.session, stated.digest(), self.signed_manifest, self._now)
+        self.sessions = Sessions(self.store, self.keys.session, self.manifests, self._now)
         self.evidence = EvidenceReader(self.store, stated.model.vocabulary, self.ledger.proof)
         self.scheduler = cast(Any, _AtOnce(self.words, stated.k))
 

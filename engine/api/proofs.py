@@ -85,7 +85,7 @@ private = APIRouter(
 @public.get("/manifest", response_class=Response, responses=_binary(manifests.TYPE, "The signed manifest in force."))
 def manifest(http: Request, provider: Served) -> Response:
     """What is served, with what settings, under which keys, and until when."""
-    return content.answer(http, provider.signed_manifest, manifests.TYPE, content.REVALIDATE)
+    return content.answer(http, provider.manifests.in_force().envelope, manifests.TYPE, content.REVALIDATE)
 
 
 @public.get("/sessions", responses=_MALFORMED)

@@ -26,7 +26,8 @@ def when(milliseconds: int) -> str:
 
 def served(provider: Provider) -> dict[str, Any]:
     """The manifest in words."""
-    manifest, runtime = provider.manifest, provider.manifest.runtime
+    manifest = provider.manifests.in_force().manifest
+    runtime = manifest.runtime
     return {
         "provider": manifest.provider,
         "model": provider.model_name,

@@ -193,7 +193,7 @@ class Sequence:
             accepted=self._accepted,
         )
 
-        def durable(receipt: bytes | None, failure: StoreError | None) -> None:
+        def durable(receipt: bytes | None, failure: EngineError | StoreError | None) -> None:
             fault = error or failure
             if fault is not None:
                 generation.sink.put(Failed(fault))

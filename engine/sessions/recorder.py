@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine.generation import StepProof
+from engine.sessions.manifests import Clock, Signed
 from engine.store import SessionRow, Store
-from verifiable.errors import PolicyError, StoreError
+from verifiable.errors import EngineError, PolicyError, StoreError
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries
 from verifiable.session import room
@@ -18,11 +19,7 @@ from verifiable.session.receipt import Receipt
 from verifiable.session.records import Finish, Source, TurnFacts
 from verifiable.wire.keys import PrivateKey
 
-Clock = Callable[[], int]
-"""Milliseconds since 1970 (UTC)."""
-
-
-Ended = Callable[[bytes | None, StoreError | None], None]
+Ended = Callable[[bytes | None, EngineError | StoreError | None], None]
 """Takes the encoded receipt, or the error that kept the turn from becoming durable."""
 
 
@@ -61,7 +58,7 @@ class Recorder(Protocol):
         ...
 
     def prove(self, done: Proved) -> None:
-        """Commit to the tokens since the last call. `done` is not called where the store fails: the end tells."""
+        """Commit to the tokens since the last call. `done` is not called where that fails: the end tells."""
         ...
 
     def end(self, finish: Finish, text_digest: bytes, done: Ended) -> None:
@@ -79,7 +76,7 @@ class SessionRecorder:
         request: Request,
         *,
         keep_open: bool,
-        manifest: bytes,
+        manifest: Signed,
         key: PrivateKey,
         store: Store,
         clock: Clock,
@@ -142,12 +139,16 @@ class SessionRecorder:
         self._write()
         first, self._proved = self._proved, self.log.size
         hashes = tuple(self.log.tree.leaf(index) for index in range(first, self.log.size))
-        proof = StepProof(first, hashes, self._head())
+        head = self._head()
         self._hand_over()
-        self._store.barrier(lambda error: done(proof) if error is None else None)
+        if head is not None:
+            proof = StepProof(first, hashes, head)
+            self._store.barrier(lambda error: done(proof) if error is None else None)
 
-    def _head(self) -> bytes:
-        return self.log.head(max(self._clock(), self.row.opened)).sign(self._key)
+    def _head(self) -> bytes | None:
+        """The signed head; None where the clock has left the manifest's validity: nobody would take its word."""
+        time = max(self._clock(), self.row.opened)
+        return self.log.head(time).sign(self._key) if self._manifest.covers(time) else None
 
     def _write(self) -> None:
         """Append the records of the tokens that have gathered to the session's log."""
@@ -170,9 +171,13 @@ class SessionRecorder:
             self._pending.append(self.log.close())
         self._hand_over()
         head = self._head()
+        if head is None:
+            self._release()
+            done(None, EngineError("the manifest ended before the answer did", hint="Is the provider's clock right?"))
+            return
         self._store.add_head(self.row.session, self.log.size, head)
         opening = Opening.of(self.log.tree, self.log.landmarks)
-        receipt = Receipt(head, self._manifest, opening, turn, self.row.capability).encode()
+        receipt = Receipt(head, self._manifest.envelope, opening, turn, self.row.capability).encode()
         self._release()
         self._store.barrier(lambda error: done(receipt if error is None else None, error))
 

@@ -8,9 +8,11 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from engine.sessions.recorder import BusySessionError, Clock, SessionRecorder
+from engine.sessions.manifests import Clock, Manifests, Signed, other_manifest
+from engine.sessions.recorder import BusySessionError, SessionRecorder
 from engine.store import SessionRow, Store
 from verifiable.errors import EngineError, PolicyError
+from verifiable.manifest.manifest import Manifest
 from verifiable.request.request import Request
 from verifiable.session import records
 from verifiable.session.log import SessionLog
@@ -26,25 +28,21 @@ class UnknownSessionError(PolicyError):
     """No such session, or not for this caller: both answer alike."""
 
 
-class OtherManifestError(PolicyError):
-    """The client wants an answer under another manifest, or none."""
-
-
 @dataclass(slots=True)
 class _Live:
     row: SessionRow
     log: SessionLog
+    manifest: Signed
     busy: bool = False
 
 
 class Sessions:
-    """Opens and continues sessions under one manifest. Safe to call from any thread."""
+    """Opens sessions under the manifest in force, and continues them. Safe to call from any thread."""
 
-    def __init__(self, store: Store, key: PrivateKey, manifest_digest: bytes, manifest: bytes, clock: Clock) -> None:
+    def __init__(self, store: Store, key: PrivateKey, manifests: Manifests, clock: Clock) -> None:
         self._store = store
         self._key = key
-        self._digest = manifest_digest
-        self._manifest = manifest
+        self._manifests = manifests
         self._clock = clock
         self._lock = threading.Lock()
         self._live: OrderedDict[bytes, _Live] = OrderedDict()
@@ -52,12 +50,16 @@ class Sessions:
     def recorder(self, request: Request, capability: bytes | None) -> SessionRecorder:
         """The recorder for one more turn: of the session that the request names, or of a new one. Begin or abandon it.
 
-        Raises UnknownSessionError, or BusySessionError where the session is closed, interrupted or in a turn, or where
-        another turn than the one that the client expects would be next.
+        Raises UnknownSessionError, OtherManifestError where the request pins one that it can't be answered under, or
+        BusySessionError where the session is closed, interrupted or in a turn, or where another turn than the one that
+        the client expects would be next.
         """
         continued = request.session not in (None, "new")
         with self._lock:
-            live = self._continue(bytes.fromhex(request.session or ""), capability) if continued else self._new()
+            if continued:
+                live = self._continue(bytes.fromhex(request.session or ""), capability, request.manifest)
+            else:
+                live = self._new(self._manifests.pinned(request.manifest))
             if request.turn not in (None, live.log.turns):
                 hint = "The answer before said the next turn: a request may have been answered that you do not know of."
                 raise _busy(f"its next turn is {live.log.turns}", hint, "verifiable.turn")
@@ -67,7 +69,7 @@ class Sessions:
             live.log,
             request,
             keep_open=request.session is not None,
-            manifest=self._manifest,
+            manifest=live.manifest,
             key=self._key,
             store=self._store,
             clock=self._clock,
@@ -97,7 +99,7 @@ class Sessions:
 
     def recover(self) -> int:
         """Sign what a crash left behind: a head over every stored leaf, so that the break can be shown. Counts
-        sessions.
+        sessions. Where a session's manifest is over by now, the heads that were signed in time have to do.
         """
         count = 0
         for session in self._store.unsigned():
@@ -105,28 +107,44 @@ class Sessions:
             leaves = [records.parse(leaf) for leaf in self._store.leaves(session)]
             if row is None or not leaves:
                 continue
+            time = max(self._clock(), row.opened)
+            if not self._may_sign(row.manifest_digest, time):
+                continue
             log = SessionLog.restore(row.secret, leaves)
-            self._store.add_head(session, log.size, log.head(max(self._clock(), row.opened)).sign(self._key))
+            self._store.add_head(session, log.size, log.head(time).sign(self._key))
             count += 1
         if count:
             self._store.flush()
         return count
 
-    def _new(self) -> _Live:
+    def _may_sign(self, digest: bytes, time: int) -> bool:
+        """Whether a head of that time, under that manifest, would be believed."""
+        envelope = self._store.manifest(digest)
+        if envelope is None:
+            return False
+        manifest = Manifest.peek(envelope)
+        return self._key.public in manifest.session_keys and manifest.valid_from <= time <= manifest.valid_to
+
+    def _new(self, manifest: Signed) -> _Live:
         row = SessionRow(
             session=os.urandom(records.SESSION_ID_BYTES),
             secret=os.urandom(records.SECRET_BYTES),
             capability=os.urandom(CAPABILITY_BYTES),
-            manifest_digest=self._digest,
+            manifest_digest=manifest.digest,
             opened=self._clock(),
         )
-        return _Live(row, SessionLog(row.session, row.secret, row.manifest_digest))
+        return _Live(row, SessionLog(row.session, row.secret, row.manifest_digest), manifest)
 
-    def _continue(self, session: bytes, capability: bytes | None) -> _Live:
+    def _continue(self, session: bytes, capability: bytes | None, pinned: bytes | None) -> _Live:
         live = self._live.get(session)
         row = _allowed(live.row if live else self._store.session(session), capability, auditor=False)
+        manifest = self._manifests.going_on(row.manifest_digest)
+        if manifest is None:
+            raise _busy("it was opened under another manifest, or one that is nearly over", "Open a new session.")
+        if pinned not in (None, manifest.digest):
+            raise other_manifest(manifest, pinned or b"")
         if live is None:
-            live = self._restore(row)
+            live = self._restore(row, manifest)
         if live.busy:
             raise _busy("another turn of it is being generated", "Send the turns of a session one after another.")
         if live.log.closed:
@@ -134,17 +152,15 @@ class Sessions:
         self._live[session] = live  # from now on: a second turn at the same time must find it busy, not restore it too
         return live
 
-    def _restore(self, row: SessionRow) -> _Live:
+    def _restore(self, row: SessionRow, manifest: Signed) -> _Live:
         if row.erased is not None or row.dropped is not None:
             raise _busy("its content is no longer kept", "Open a new session.")
-        if row.manifest_digest != self._digest:
-            raise _busy("it was opened under another manifest", "Open a new session.")
         try:
             log = SessionLog.resume(row.secret, [records.parse(leaf) for leaf in self._store.leaves(row.session)])
         except EngineError as error:
             raise _busy("it was interrupted in mid-turn", "Open a new session.") from error
         log.requests = sum(map(len, self._store.requests(row.session).values()))
-        return _Live(row, log)
+        return _Live(row, log, manifest)
 
     def _release(self, live: _Live) -> None:
         with self._lock:

@@ -11,8 +11,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from engine.scheduling.admission import QueueFullError, StoppingError
+from engine.sessions.manifests import OtherManifestError
 from engine.sessions.recorder import BusySessionError
-from engine.sessions.sessions import OtherManifestError, UnknownSessionError
+from engine.sessions.sessions import UnknownSessionError
 from engine.store import ErasedError
 from engine.web.access import UnauthorisedError
 from engine.web.content import NotAcceptableError

@@ -9,16 +9,15 @@ from fastapi import Depends, Request
 from engine.keys.keyring import Keyring
 from engine.ledger import Ledger
 from engine.sessions.evidence import EvidenceReader
+from engine.sessions.manifests import Manifests
 from engine.sessions.sessions import Sessions
 from engine.store import Store
-from verifiable.manifest.manifest import Manifest
 
 
 class Provider(Protocol):
     """Attributes, none of which a route changes."""
 
-    manifest: Manifest
-    signed_manifest: bytes
+    manifests: Manifests
     store: Store
     sessions: Sessions
     evidence: EvidenceReader

@@ -28,12 +28,9 @@ class FalseRuntime(HiddenPrompt):
     states: Mapping[str, Any] = {}
     hides = False
 
-    def _manifest(self, identity: ModelIdentity, probed: ProbeResult) -> tuple[Manifest, bytes]:
-        manifest, _ = super()._manifest(identity, probed)
-        false = replace(manifest, runtime=replace(manifest.runtime, **self.states))
-        signed = false.sign(self.keys.provider)
-        self.store.add_manifest(false.digest(), signed)
-        return false, signed
+    def _stated(self, identity: ModelIdentity, probed: ProbeResult) -> Manifest:
+        stated = super()._stated(identity, probed)
+        return replace(stated, runtime=replace(stated.runtime, **self.states))
 
     def _prompt(self, request: Request, opened: int | None = None) -> list[int]:
         return super()._prompt(request, opened) if self.hides else Engine._prompt(self, request, opened)

@@ -186,7 +186,7 @@ def with_two_heads(provider: SyntheticProvider) -> tuple[Callable[[str, int], by
             return encode_bundle(entries[tile.index * 256 : tile.index * 256 + tile.width])
         return build_tile(tile, tree.node)
 
-    return serve, lambda: provider.signed_manifest
+    return serve, lambda: provider.manifests.in_force().envelope
 
 
 def test_two_heads_in_the_log_become_a_file_that_anyone_can_check(provider: SyntheticProvider, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_two_heads_in_the_log_become_a_file_that_anyone_can_check(provider: Synt
 
 def test_a_provider_that_hides_its_manifest_is_too_late(provider: SyntheticProvider, tmp_path: Path) -> None:
     state, log = tmp_path / "state", provider.keys.log.public
-    Monitor(fetch(provider), log, state, entries=True, manifest=lambda: provider.signed_manifest).look()
+    Monitor(fetch(provider), log, state, entries=True, manifest=lambda: provider.manifests.in_force().envelope).look()
     dishonest, _ = with_two_heads(provider)
 
     def hidden() -> bytes:

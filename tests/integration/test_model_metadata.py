@@ -152,8 +152,8 @@ def test_a_provider_that_ignores_the_list_fails_where_it_first_does(base: Path, 
 
 def test_a_manifest_that_states_another_list_contradicts_its_model(base: Path, tmp_path: Path) -> None:
     class Liar(Deaf):
-        def _manifest(self, identity: Any, probed: Any) -> Any:
-            return super()._manifest(replace(identity, suppressed=()), probed)
+        def _stated(self, identity: Any, probed: Any) -> Any:
+            return super()._stated(replace(identity, suppressed=()), probed)
 
     path = with_metadata(base, tmp_path / "m.gguf", barring(40))
     turn = Turn(Liar, path, tmp_path / "liar")

@@ -155,10 +155,10 @@ def test_a_device_that_is_not_there(base: Path) -> None:
 
 def test_an_auditor_without_the_device_decides_nothing(base: Path, tmp_path: Path) -> None:
     class Claims(Engine):
-        def _manifest(self, identity: Any, probed: Any) -> Any:
+        def _stated(self, identity: Any, probed: Any) -> Any:
             runtime = replace(self.settings.runtime, device="CUDA99", n_gpu_layers=-1)
             self.settings = replace(self.settings, runtime=runtime)
-            return super()._manifest(identity, probed)
+            return super()._stated(identity, probed)
 
         def _runtime(self) -> RuntimeSettings:
             return replace(self.settings.runtime, device="", n_gpu_layers=0)

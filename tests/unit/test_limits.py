@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine.api.described import CHAT_BODY, COMPLETION_BODY
-from engine.engine import sign_manifest
+from engine.sessions.manifests import sign_manifest
 from tests.sessions import PROVIDER, TIME, ask, identity, manifest, recording, runtime
 from verifiable import limits
 from verifiable.errors import PolicyError
