@@ -69,10 +69,11 @@ function notShown({ session, turn, text, exchange, log, replayed, left }) {
   const numbers = (spans) => spans.map(({ turn }) => turn.turn);
   const of = (id, turns) => turns.length && notes.push([id, "", turns]);
   if (opened) of("turns-not-opened", numbers(session.spans).filter((number) => !opened.includes(number)));
-  of("provider-nonce", numbers(session.spans.filter(({ turn }) => turn.nonceSource === 2)));
+  const meant = session.turns ?? [session.spans[turn]];
+  of("provider-nonce", numbers(meant.filter(({ turn }) => turn.nonceSource === 2)));
   const known = session.turns ?? (exchange ? [{ ...session.spans[turn], request: exchange.request }] : []);
   of("manifest-not-pinned", numbers(known.filter(({ request }) => !request.manifest)));
-  of("ending-unexplained", numbers(session.spans.filter(({ end }) => end.finish > 1)));
+  of("ending-unexplained", numbers(meant.filter(({ end }) => end.finish > 1)));
   const partly = session.turns?.filter(({ shown, end }) => shown.length < end.completionCount) ?? [];
   if (opened && !replayed && !left.length) notes.push(["records-not-shown"]);
   else of("records-not-replayed", [...new Set([...left, ...numbers(partly)])].sort((a, b) => a - b));

@@ -27,6 +27,7 @@ from verifiable.checking.caveats import CAVEATS
 from verifiable.manifest.manifest import AdapterFile, Rope
 from verifiable.request.exchange import Exchange
 from verifiable.session.evidence import Kind
+from verifiable.session.records import Finish
 
 FIRST = Story.open("browser").turn(asked(max_tokens=20, verifiable=NEW), 12)
 STORY = FIRST.turn(asked(None, temperature=0.7, verifiable=going_on("browser")), 5)
@@ -269,6 +270,23 @@ def test_without_the_clients_copy_the_page_says_what_is_not_shown(page: Page) ->
     text = give(page, {"a": STORY.receipt(0).encode()})
     for name in ("model-not-run", "request-not-given", "text-not-given"):
         assert CAVEATS[name].replace("'", "’") in text
+
+
+def test_the_page_names_the_turns_of_which_something_is_not_shown(page: Page) -> None:
+    """Of the receipt's turn, or of those that evidence opens; not of the others."""
+    story = FIRST.turn(asked(None, verifiable=going_on("browser")), 5, finish=Finish.CANCELLED)
+    names = ("provider-nonce", "manifest-not-pinned", "ending-unexplained")
+    for files, said in (
+        ({"a": story.receipt(0).encode()}, ""),
+        ({"a": story.receipt(1).encode()}, "provider-nonce ending-unexplained"),
+        ({"a": story.receipt(1).encode(), "b": story.evidence(turns=[1]).encode()}, " ".join(names)),
+    ):
+        page.evaluate("document.querySelectorAll('#chosen button').forEach((button) => button.click())")
+        text = give(page, files)
+        assert text.startswith("✓ It holds")
+        for name in names:
+            assert (f"Turn 1: {CAVEATS[name]}".replace("'", "’") in text) == (name in said.split())
+            assert f"Turns 0, 1: {CAVEATS[name]}".replace("'", "’") not in text
 
 
 def test_a_rewriting_proxy_is_found_by_the_clients_own_request(page: Page) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.gguf_files import small, write
-from tests.made_up_model import PROMPT
+from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import PROVIDER, SESSION, TRUST, Recording, ask, made_up
+from verifiable.checking.caveats import CAVEATS
 from verifiable.checking.checks import check_receipt
 from verifiable.checking.verdict import Status
 from verifiable.cli import main
@@ -22,6 +23,7 @@ from verifiable.sampling.sampler import SamplingParams, choose
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PrivateKey
+from verifier.auditing.session import audit
 from verifier.commands import files, run
 from verifier.commands.options import CopyOptions, DrawOptions, MachineOptions, ProviderOptions, parse_seed
 from verifier.offline.offline import readings, verify_with_evidence
@@ -59,6 +61,31 @@ def test_a_receipt_is_verified(folder: Path, capsys: pytest.CaptureFixture[str])
     assert "2 turns" in out
     assert "the text that turn 1 committed to" in out
     assert "verifiable audit" in out
+
+
+def test_what_turns_do_not_show_is_said_on_every_surface(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cancelled turn that pins no manifest, with a nonce of the provider's; the turn before it has none of that."""
+    made = Recording()
+    made.turn(ask(max_tokens=5), PROMPT)
+    made.turn(ask(max_tokens=5, verifiable={}), PROMPT, cut=3)
+    (tmp_path / "a.receipt").write_bytes(made.receipt().encode())
+    (tmp_path / "one.evidence").write_bytes(made.evidence(turns=[1]).encode())
+    (tmp_path / "mine.json").write_bytes(json.dumps(json.loads(made.requests[1])).encode())
+    trust = ["--trust", PROVIDER.public.vkey(), "--json"]
+    receipt, evidence, request = (str(tmp_path / name) for name in ("a.receipt", "one.evidence", "mine.json"))
+    leaves = {"provider-nonce", "ending-unexplained"}
+    for more, said in (
+        ([], leaves),
+        (["--request", request], {*leaves, "manifest-not-pinned"}),
+        (["--evidence", evidence], {*leaves, "manifest-not-pinned"}),
+    ):
+        assert main(["verify", receipt, *more, *trust]) == 0
+        notes = json.loads(capsys.readouterr().out)["not_shown"]
+        shown = [note["id"] for note in notes if note["id"] in ("manifest-not-pinned", *leaves)]
+        assert sorted(shown) == sorted(said)
+        assert all(note["what"] == f"Turn 1: {CAVEATS[note['id']]}" for note in notes if note["id"] in said)
+    verdict = audit(made.evidence(turns=[1]), MadeUpModel(), TRUST)
+    assert {note.id: note.turns for note in verdict.notes if note.id in said} == dict.fromkeys(said, (1,))
 
 
 def test_the_key_itself_and_a_receipt_in_text_form_do_as_well(folder: Path, made: Recording) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import END_TOKEN, SESSION, TRUST, K, Recording, ask, identity, made_up, manifest, runtime
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import EngineError, PolicyError, VerificationError
-from verifiable.manifest.manifest import LOG_PROBABILITIES
+from verifiable.manifest.manifest import LOG_PROBABILITIES, ModelIdentity
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams, choose
 from verifiable.session.evidence import Evidence, Kind
@@ -299,9 +299,14 @@ def test_what_cannot_be_decided_here_is_inconclusive(model: MadeUpModel, made: d
 
 
 def test_a_manifest_that_contradicts_its_file_fails() -> None:
-    for name in ("tokenizer_digest", "template_digest"):
-        made = recorded(manifest=manifest(model=identity(**{name: b"z" * 32})))
-        assert check(made).code == "identity-differs"
+    """Whatever of it reports repeat: all but the files, which are compared by their hashes."""
+    other = {bytes: b"z" * 32, str: "another", int: 3, tuple: (7,)}
+    stated = {field.name: getattr(identity(), field.name) for field in fields(ModelIdentity)}
+    names = [name for name in stated if name not in ("files", "adapters", "vocabulary")]
+    assert len(names) == 6
+    for name in names:
+        made = recorded(manifest=manifest(model=identity(**{name: other[type(stated[name])]})))
+        assert check(made).code == "identity-differs", name
 
 
 def test_an_auditors_crash_is_a_verdict() -> None:

@@ -7,7 +7,7 @@ and model changed it: a proxy, or the provider.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verifiable import limits
@@ -16,7 +16,8 @@ from verifiable.checking.checks import OpenedSession, check_follows, span_of
 from verifiable.errors import VerificationError
 from verifiable.request.exchange import Asked
 from verifiable.request.request import Request
-from verifiable.session.records import NonceSource, Turn
+from verifiable.session.records import Finish, NonceSource, Turn
+from verifiable.session.structure import TurnSpan
 
 _YOURS = (
     "This rests on your own copy: make sure first that it is what you sent. If it is, somebody between you and the "
@@ -57,6 +58,16 @@ def caveats(asked: Asked, turn: int) -> list[Caveat]:
         return [Caveat("request-not-given"), *missing]
     known = asked.received is not None and (turn > 0 or asked.sent is not None)
     return missing if known else [Caveat("times-not-given"), *missing]
+
+
+def of_turns(spans: Sequence[TurnSpan], requests: Mapping[int, Request]) -> list[Caveat]:
+    """What a verdict on turns does not rest on, by what they committed to and by their requests, where known."""
+    numbers = {
+        "provider-nonce": [span.number for span in spans if span.turn.nonce_source is NonceSource.PROVIDER],
+        "manifest-not-pinned": [number for number, request in requests.items() if request.manifest is None],
+        "ending-unexplained": [span.number for span in spans if span.end.finish in (Finish.CANCELLED, Finish.ERROR)],
+    }
+    return [Caveat(name, turns=tuple(some)) for name, some in numbers.items() if some]
 
 
 def _check_request(leaf: Turn, mine: Request, committed: Request | None) -> None:

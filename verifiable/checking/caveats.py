@@ -43,11 +43,13 @@ class About(enum.Enum):
 
     SESSION = enum.auto()
     LOG = enum.auto()
+    TURNS = enum.auto()
     ROUNDING = enum.auto()
 
 
 _ABOUT = {
     "log-not-shown": About.LOG,
+    **dict.fromkeys(("provider-nonce", "manifest-not-pinned", "ending-unexplained"), About.TURNS),
     **dict.fromkeys(("bits-not-compared", "near-ties", "tokens-not-compared", "deviations-not-told"), About.ROUNDING),
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verifiable.checking.asked import caveats, check_asked
+from verifiable.checking.asked import caveats, check_asked, of_turns
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedReceipt, OpenedSession, check_receipt, require_trust
 from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
@@ -15,7 +15,6 @@ from verifiable.manifest.manifest import Manifest
 from verifiable.request.exchange import NOTHING, Asked, Exchange
 from verifiable.request.request import Request
 from verifiable.session.receipt import Receipt
-from verifiable.session.records import NonceSource
 from verifiable.wire.keys import PublicKey
 
 NO_LOG_PROOF = Caveat("log-not-shown", "the receipt carries no proof of it")
@@ -137,10 +136,7 @@ def _notes(opened: OpenedReceipt, asked: Asked) -> list[Caveat]:
     if opened.receipt.log is None:
         notes.append(NO_LOG_PROOF)
     turn = opened.receipt.turn
-    if opened.session.spans[turn].turn.nonce_source is NonceSource.PROVIDER:
-        notes.append(Caveat("provider-nonce", turns=(turn,)))
-    if asked.request is not None and asked.request.manifest is None:
-        notes.append(Caveat("manifest-not-pinned", turns=(turn,)))
+    notes += of_turns([opened.session.spans[turn]], {} if asked.request is None else {turn: asked.request})
     if not opened.session.closed:
         notes.append(Caveat("session-open"))
     return notes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from verifiable.errors import PolicyError
 from verifiable.manifest.manifest import RAW_LOGITS, AdapterFile, Manifest, ModelIdentity
 from verifier.model.reexecute import Reexecutor
@@ -30,7 +32,7 @@ def compare_models(committed: ModelIdentity, mine: ModelIdentity) -> Fault | Non
             found=_adapters(mine.adapters),
             hint=f"Nothing is proven by this. Audit with {with_these}",
         )
-    for name in ("vocabulary", "tokenizer_digest", "template_digest", "suppressed"):
+    for name in (field.name for field in fields(ModelIdentity) if field.name not in ("files", "adapters")):
         theirs, here = getattr(committed, name), getattr(mine, name)
         if theirs != here:
             return Fault(

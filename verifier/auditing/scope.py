@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verifiable.checking.asked import caveats
+from verifiable.checking.asked import caveats, of_turns
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedEvidence, OpenedSession
 from verifiable.checking.offline import NO_LOG_PROOF, manifest_json, session_json
@@ -15,7 +15,6 @@ from verifiable.manifest.manifest import Manifest
 from verifiable.request.exchange import Asked
 from verifiable.request.request import Request
 from verifiable.session.receipt import Receipt
-from verifiable.session.records import Finish, NonceSource
 from verifiable.session.structure import TurnSpan
 from verifier.auditing.turn import TurnResult
 from verifier.offline.fault import Fault
@@ -129,19 +128,17 @@ def notes(
     session, turns = opened.session, opened.turns
     reached = {result.turn for result in results if result.checked or result.fault is not None}
     rest = [turn for turn in turns if turn.number not in reached]
-    of_turns = {
+    unchecked = {
         "no-tokens": [turn for turn in rest if not turn.count],
         "turns-not-recomputed": [turn for turn in rest if turn.count],
-        "provider-nonce": [turn for turn in turns if turn.leaf.nonce_source is NonceSource.PROVIDER],
-        "manifest-not-pinned": [turn for turn in turns if turn.request.manifest is None],
-        "ending-unexplained": [turn for turn in turns if turn.end.finish in (Finish.CANCELLED, Finish.ERROR)],
     }
     mine = max((turn.number for turn in turns), default=0) if receipt is None else receipt.turn
     others = tuple(turn.number for turn in turns if turn.number != mine)
     made = [*caveats(asked, mine), *not_opened(opened)]
     given = {"request-not-given": asked.request is not None, "text-not-given": bool(asked.texts)}
     made += [Caveat(of, turns=others) for of, some in given.items() if some and others]
-    made += [Caveat(of, turns=tuple(turn.number for turn in some)) for of, some in of_turns.items() if some]
+    made += [Caveat(of, turns=tuple(turn.number for turn in some)) for of, some in unchecked.items() if some]
+    made += of_turns([turn.span for turn in turns], {turn.number: turn.request for turn in turns})
     if not session.closed:
         made.append(Caveat("session-open"))
     if receipt is None:

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from verifiable.checking.caveats import Caveat
+from verifiable.checking.asked import of_turns
+from verifiable.checking.caveats import About, Caveat
 from verifiable.checking.checks import OpenedReceipt, check_evidence_under, check_head, check_receipt, require_trust
 from verifiable.checking.offline import accepted, refused
 from verifiable.checking.verdict import Check, Step, Verdict, from_error
@@ -81,7 +82,9 @@ def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, tr
     if total:
         checks.append(Check(Step.REPLAY, True, f"{total} tokens follow from their records and the turn's key"))
     rest = tuple(turn.number for turn in opened.turns if replayed[turn.number] < turn.count)
-    notes = [*verdict.notes, *not_opened(opened)]
+    known = {turn.number: turn.request for turn in opened.turns}
+    notes = [note for note in verdict.notes if note.about is not About.TURNS]
+    notes += [*of_turns([turn.span for turn in opened.turns], known), *not_opened(opened)]
     if rest:
         notes.append(Caveat("records-not-replayed", turns=rest) if total else Caveat("records-not-shown"))
     return replace(verdict, checks=tuple(checks), notes=tuple(notes))
