@@ -18,7 +18,7 @@ from tests.simulator import KEY, LOGGED, Log, Provider, honest, other_model, see
 from verifiable.checking.checks import check_receipt
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.cli import main as command
-from verifiable.errors import MalformedError, VerificationError
+from verifiable.errors import VerificationError
 from verifiable.net import client as net
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import choose
@@ -120,7 +120,7 @@ def test_a_receipt_of_another_history_is_fraud_that_anyone_can_check(tmp_path: P
 def test_a_session_that_lost_a_turn_is_noticed(tmp_path: Path) -> None:
     audit(tmp_path, with_log([honest(1, turns=2)]))
     verdicts, _ = audit(tmp_path, with_log([honest(1, turns=1)]))
-    assert [(verdict.status, verdict.code) for verdict in verdicts] == [(Status.FAILED, "list-differs")]
+    assert [(verdict.status, verdict.code) for verdict in verdicts] == [(Status.INCONCLUSIVE, "list-differs")]
 
 
 def test_a_replaced_token_becomes_a_file_of_its_own(tmp_path: Path) -> None:
@@ -169,18 +169,20 @@ def test_a_log_that_was_rewritten_is_noticed_before_anything_is_drawn(tmp_path: 
         b"x" * (2 << 20),
     ],
 )
-def test_a_proof_that_is_none_ends_within_limits_with_a_code(tmp_path: Path, body: bytes) -> None:
+def test_a_proof_that_is_none_ends_within_limits_and_the_entries_decide(tmp_path: Path, body: bytes) -> None:
     provider = with_log([honest(1)])
     audit(tmp_path, provider)
     provider.log.size = 20
     provider.log.consistency = lambda old, new: body
-    with (
-        serve(provider) as url,
-        Client(url, auditor_key=KEY) as client,
-        pytest.raises((MalformedError, VerificationError)) as caught,
-    ):
-        check_log(Memory(tmp_path / "state", TRUST), client)
-    assert getattr(caught.value, "code", "malformed") in ("malformed", "bad-consistency-proof", "unreachable")
+    with serve(provider) as url, Client(url, auditor_key=KEY) as client:
+        found = check_log(Memory(tmp_path / "state", TRUST), client)
+        assert found is not None
+        assert found.size == 20
+        provider.log.entries[3] = b"rewritten"
+        provider.log.size = 21
+        with pytest.raises(Contradiction) as caught:
+            check_log(Memory(tmp_path / "state", TRUST), client)
+    assert caught.value.code == "bad-consistency-proof"
 
 
 def test_an_endless_checkpoint_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

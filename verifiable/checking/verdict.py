@@ -30,6 +30,7 @@ INCONCLUSIVE_CODES = frozenset(
         "interrupted",
         "no-tokens",
         "erased",
+        "list-differs",
         "untrusted-key",
         "newer-version",
         "fingerprint-differs",

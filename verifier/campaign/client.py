@@ -1,16 +1,16 @@
 """The auditor's client of a provider's proof API. The provider is the adversary here.
 
 Every exchange is held to the bounds of `verifiable.net`, and what comes back is parsed strictly. A provider that cannot
-be reached, or does not hand over what it should, is a VerificationError with code `unreachable` or `no-evidence`:
-nothing is proven by it, and it does not count as a pass.
+be reached, or does not hand over what it should in the form of the API, is a VerificationError with code `unreachable`
+or `no-evidence`: nobody signs an answer's body, so nothing is proven by it, and it does not count as a pass.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
@@ -18,6 +18,7 @@ from verifiable.net.client import ExchangeError, Failure, HttpClient
 from verifiable.session.records import SESSION_ID_BYTES
 from verifiable.wire.text import HASH_SIZE, from_hex, read_base64url
 
+T = TypeVar("T")
 _FAILED = {
     Failure.SLOW: "the provider's answer to {} is too slow",
     Failure.LONG: "the provider's answer to {} is too long",
@@ -70,29 +71,21 @@ class Client:
         return self._get("/v1/manifest", limits.SIGNED_BYTES)
 
     def sessions(self, most: int) -> list[Listed]:
-        """The newest sessions, at most `most`. Raises MalformedError where the list is not well formed."""
+        """The newest sessions, at most `most`."""
         sessions: dict[bytes, Listed] = {}
         before: str | None = None
         for _ in range(limits.PAGES):
             query = {"limit": str(min(limits.LISTED, most))} | ({} if before is None else {"before": before})
-            page = _object(self._get("/v1/sessions", limits.LISTING_BYTES, query))
-            entries = page.get("sessions")
-            if not isinstance(entries, list) or len(entries) > limits.LISTED:
-                found = type(entries).__name__
-                raise MalformedError("sessions", expected=f"a list of at most {limits.LISTED}", found=found)
-            for entry in entries:
-                listed = _listed(entry)
+            entries, before = read_answer(_page, self._get("/v1/sessions", limits.LISTING_BYTES, query), before)
+            for listed in entries:
                 if listed.session in sessions:
-                    raise MalformedError("list of sessions", expected="each session once", found=listed.session)
+                    expected, found = "each session once", listed.session.hex()
+                    raise _unreachable("the provider's list shows a session twice", expected, found)
                 sessions[listed.session] = listed
                 if len(sessions) >= most:
                     return list(sessions.values())
-            following = page.get("next")
-            if following is None:
+            if before is None:
                 break
-            if not isinstance(following, str) or len(following) > 256 or following == before:
-                raise MalformedError("list of sessions: next", expected="a new cursor or null", found=str(following))
-            before = following
         return list(sessions.values())
 
     def receipt(self, session: bytes, size: int | None = None) -> bytes:
@@ -125,13 +118,9 @@ class Client:
         return self._get(f"/log/{path}", most)
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        """The hashes that say that the log of size `new` extends that of size `old`. Raises MalformedError."""
-        page = _object(self._get("/v1/log/consistency", limits.RECEIPT_BYTES, {"old": str(old), "new": str(new)}))
-        path = page.get("path")
-        hashes = [from_hex(item, HASH_SIZE) for item in path] if isinstance(path, list) and len(path) <= 128 else [None]
-        if not all(hashes):
-            raise MalformedError("consistency proof", expected="at most 128 hashes", found=str(path)[:80])
-        return [item for item in hashes if item is not None]
+        """The hashes that say that the log of size `new` extends that of size `old`."""
+        query = {"old": str(old), "new": str(new)}
+        return read_answer(_hashes, self._get("/v1/log/consistency", limits.RECEIPT_BYTES, query))
 
     def close(self) -> None:
         self._http.close()
@@ -183,14 +172,43 @@ def _unreachable(what: str, expected: object, found: object) -> VerificationErro
     )
 
 
+def read_answer(read: Callable[..., T], body: bytes, *context: Any) -> T:
+    """What a body says. Raises VerificationError (`unreachable`) where it has not the form that `read` wants."""
+    try:
+        return read(body, *context)
+    except MalformedError as error:
+        what = f"the provider's answer is none: {error.what}"
+        raise _unreachable(what, error.expected, error.found) from error
+
+
 def _object(data: bytes) -> Mapping[str, Any]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise MalformedError("the provider's list of sessions", expected="JSON", found=str(error)) from error
+        raise MalformedError("the answer", expected="JSON", found=str(error)) from error
     if not isinstance(value, dict):
-        raise MalformedError("the provider's list of sessions", expected="an object", found=type(value).__name__)
+        raise MalformedError("the answer", expected="an object", found=type(value).__name__)
     return value
+
+
+def _page(data: bytes, before: str | None) -> tuple[list[Listed], str | None]:
+    """The entries of one page of the list, which was asked for with that cursor, and the cursor of the next."""
+    page = _object(data)
+    entries, following = page.get("sessions"), page.get("next")
+    if not isinstance(entries, list) or len(entries) > limits.LISTED:
+        found = type(entries).__name__
+        raise MalformedError("list of sessions", expected=f"a list of at most {limits.LISTED}", found=found)
+    if following is not None and (not isinstance(following, str) or len(following) > 256 or following == before):
+        raise MalformedError("list of sessions: next", expected="a new cursor or null", found=str(following)[:80])
+    return [_listed(entry) for entry in entries], following
+
+
+def _hashes(data: bytes) -> list[bytes]:
+    path = _object(data).get("path")
+    hashes = [from_hex(item, HASH_SIZE) for item in path] if isinstance(path, list) and len(path) <= 128 else [None]
+    if not all(hashes):
+        raise MalformedError("consistency proof", expected="at most 128 hashes", found=str(path)[:80])
+    return [item for item in hashes if item is not None]
 
 
 def _listed(entry: object) -> Listed:

@@ -26,7 +26,7 @@ from verifiable.checking.checks import (
 )
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
 from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
-from verifiable.errors import UnknownHostError, VerifiableError, VerificationError
+from verifiable.errors import MalformedError, UnknownHostError, VerifiableError, VerificationError
 from verifiable.request.exchange import NOTHING, Asked
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.head import Head
@@ -34,7 +34,7 @@ from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PublicKey
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
-from verifier.campaign.client import Client, Listed
+from verifier.campaign.client import Client, Listed, read_answer
 from verifier.campaign.logged import Logged, LogReader
 from verifier.campaign.remember import Contradiction, Memory, check_growth
 from verifier.model.reexecute import Reexecutor
@@ -42,6 +42,7 @@ from verifier.offline import frauds
 from verifier.offline.question import Question
 from verifier.tolerant.calibration import Calibration
 
+NOT_GIVEN = ("no-evidence", "unreachable")
 TOO_LONG = "The log is longer than a fraud file holds: anyone who reads all of it finds the same."
 
 
@@ -82,7 +83,7 @@ class Received:
 
     def parse(self, trust: Sequence[PublicKey]) -> tuple[Evidence, SignedHead]:
         """What it says, and its head. Raises a VerifiableError."""
-        self.evidence = Evidence.parse(self.data)
+        self.evidence = read_answer(Evidence.parse, self.data)
         self.signed = check_head(self.evidence.manifest, self.evidence.head, trust)
         return self.evidence, self.signed
 
@@ -171,7 +172,7 @@ def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched:
     if received is None:
         error = error or VerificationError("no evidence was fetched", code="no-evidence")
         return from_error(error, session=fetched.session.hex())
-    if error is not None and (promised or received.opened is not None or error.code == "no-evidence"):
+    if error is not None and (promised or received.opened is not None or error.code in NOT_GIVEN):
         return from_error(error, session=fetched.session.hex())
 
     def fetch_full(turn: int) -> OpenedEvidence:
@@ -233,7 +234,8 @@ def audit_session(auditor: Auditor, client: Client, wanted: Fetched) -> Verdict:
 
 def count_turns(auditor: Auditor, client: Client, listed: Listed) -> int:
     """How many turns a listed session has, by its receipt under the list's own head. Raises a VerifiableError."""
-    session = check_receipt(Receipt.parse(client.receipt(listed.session, listed.size)), auditor.trust).session
+    receipt = read_answer(Receipt.parse, client.receipt(listed.session, listed.size))
+    session = check_receipt(receipt, auditor.trust).session
     Question(listed.session, listed.size).check_head(session.head)
     check_promise(session.head, listed_head(session.signed, listed).head)
     return len(session.spans)
@@ -242,9 +244,17 @@ def count_turns(auditor: Auditor, client: Client, listed: Listed) -> int:
 def listed_head(signed: SignedHead, listed: Listed) -> SignedHead:
     """The head that the provider's list showed, under the manifest of one that it showed later.
 
-    Raises VerificationError: `list-differs` where the list's entry contradicts its own head; else as `check_head`.
+    Raises VerificationError (`list-differs`): the entry's head is none, or not that of the entry.
     """
-    promised = signed.other(listed.head)
+    try:
+        promised = signed.other(listed.head)
+    except (MalformedError, VerificationError) as error:
+        raise VerificationError(
+            "the provider's list shows a head that is not its own",
+            code="list-differs",
+            expected="a head under the manifest of what was shown",
+            found=error.what,
+        ) from error
     if (promised.head.session, promised.head.size) != (listed.session, listed.size):
         raise VerificationError(
             "the provider's list contradicts its own head",

@@ -22,7 +22,7 @@ from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.tlog.proof import TlogProof
 from verifiable.tlog.tiles import MAX_BUNDLE, bundles_for, decode_bundle
 from verifiable.wire.keys import PublicKey
-from verifier.campaign.client import Client
+from verifier.campaign.client import Client, read_answer
 
 SECONDS = 600.0
 """Longest that reading a log's entries may take."""
@@ -107,7 +107,7 @@ class LogReader:
         if self._known is None:
             try:
                 note = self._client.checkpoint()
-                self._known = note, self._fetch(open_checkpoint(note, log).checkpoint)
+                self._known = note, read_entries(self._client, open_checkpoint(note, log).checkpoint)
             except VerifiableError as error:
                 self._known = error
         if isinstance(self._known, VerifiableError):
@@ -115,33 +115,35 @@ class LogReader:
         open_checkpoint(self._known[0], log)  # of this manifest's log, not of another's
         return self._known
 
-    def _fetch(self, checkpoint: Checkpoint) -> tuple[bytes, ...]:
-        if checkpoint.size > limits.LOG_ENTRIES:
+
+def read_entries(client: Client, checkpoint: Checkpoint) -> tuple[bytes, ...]:
+    """Every entry that a checkpoint covers, by its root. Raises a VerifiableError, where they can't be had."""
+    if checkpoint.size > limits.LOG_ENTRIES:
+        raise VerificationError(
+            "the log is longer than is read without the provider's own proof",
+            code="no-evidence",
+            expected=f"at most {limits.LOG_ENTRIES:,} entries",
+            found=f"{checkpoint.size:,}",
+        )
+    entries: list[bytes] = []
+    size, ends = 0, time.monotonic() + SECONDS
+    for bundle in bundles_for(checkpoint.size):
+        data = client.log_file(bundle.path(), MAX_BUNDLE)
+        entries += read_answer(decode_bundle, data, bundle.width)
+        size += len(data)
+        if size > limits.LOG_BYTES or time.monotonic() > ends:
             raise VerificationError(
-                "the log is longer than is read without the provider's own proof",
-                code="no-evidence",
-                expected=f"at most {limits.LOG_ENTRIES:,} entries",
-                found=f"{checkpoint.size:,}",
+                "the log's entries are too much to read",
+                code="unreachable",
+                expected=f"{limits.LOG_BYTES:,} bytes within {SECONDS:g} s",
+                found=f"{size:,} bytes so far",
             )
-        entries: list[bytes] = []
-        size, ends = 0, time.monotonic() + SECONDS
-        for bundle in bundles_for(checkpoint.size):
-            data = self._client.log_file(bundle.path(), MAX_BUNDLE)
-            entries += decode_bundle(data, bundle.width)
-            size += len(data)
-            if size > limits.LOG_BYTES or time.monotonic() > ends:
-                raise VerificationError(
-                    "the log's entries are too much to read",
-                    code="unreachable",
-                    expected=f"{limits.LOG_BYTES:,} bytes within {SECONDS:g} s",
-                    found=f"{size:,} bytes so far",
-                )
-        root = Tree.from_leaves(map(leaf_hash, entries)).root()
-        if root != checkpoint.root:
-            raise VerificationError(
-                "the log's entries do not give the root that it signed",
-                code="no-evidence",
-                expected=checkpoint.root,
-                found=root,
-            )
-        return tuple(entries)
+    root = Tree.from_leaves(map(leaf_hash, entries)).root()
+    if root != checkpoint.root:
+        raise VerificationError(
+            "the log's entries do not give the root that it signed",
+            code="no-evidence",
+            expected=checkpoint.root,
+            found=root,
+        )
+    return tuple(entries)

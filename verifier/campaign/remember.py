@@ -19,16 +19,17 @@ from pathlib import Path
 from verifiable import files
 from verifiable.checking.checks import OpenedEvidence, SignedHead, check_head, check_receipt_under
 from verifiable.checking.fraud import Fraud, FraudKind
-from verifiable.errors import MalformedError, VerificationError
+from verifiable.errors import MalformedError, StoreError, VerificationError
 from verifiable.manifest.manifest import verify_manifest
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
-from verifiable.tlog.merkle import verify_consistency
+from verifiable.tlog.merkle import Tree, leaf_hash, verify_consistency
 from verifiable.wire import encoding
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.sealed import seal, unseal
-from verifier.campaign.client import Client
+from verifier.campaign.client import Client, read_answer
+from verifier.campaign.logged import read_entries
 from verifier.offline import frauds
 from verifier.offline.rebuild import Bound, check_same_history
 
@@ -77,7 +78,7 @@ class Memory:
 
         Raises:
             Contradiction: the same size with another root (`two-histories`, with its proof).
-            MalformedError: the state is damaged.
+            StoreError: the state is damaged.
         """
         place = self._heads(now)
         before = [check_head(shown.manifest, shown.signed, self.trust) for _, shown in self._read(place)]
@@ -117,10 +118,10 @@ class Memory:
         Returns the largest seen before the mark, from which the caller asks the log for a consistency proof, and this.
 
         Raises:
-            Contradiction: the same size with another root (`two-histories`, with its proof), or a size below one
-                seen before (`log-differs`: a log only grows, though nothing signed says which came first).
-            VerificationError: the checkpoint is not that of the log of a trusted manifest.
-            MalformedError: it is none, or the state is damaged.
+            Contradiction: the same size with another root (`two-histories`, with its proof).
+            VerificationError: the checkpoint is not that of the log of a trusted manifest, or its size is below one
+                seen before (`no-evidence`: nothing signed says which came first).
+            MalformedError: it is none. StoreError: the state is damaged.
         """
         log = verify_manifest(manifest, self.trust).log
         if log is None:
@@ -144,12 +145,12 @@ class Memory:
         marked = (each for (path, _), (_, each) in zip(seen, before, strict=True) if self._before(path))
         latest = max(marked, key=lambda each: each.size, default=None)
         if latest is not None and now.size < latest.size:
-            raise Contradiction(
+            raise VerificationError(
                 "the provider's log is shorter than it was",
-                "log-differs",
-                f"{latest.size} or more",
-                str(now.size),
-                None,
+                code="no-evidence",
+                expected=f"{latest.size} entries or more",
+                found=str(now.size),
+                hint="A log only grows: ask for its newest checkpoint.",
             )
         return latest, now
 
@@ -166,10 +167,15 @@ class Memory:
     def _read(self, place: Path) -> list[tuple[Path, Shown]]:
         shown = []
         for path in sorted(place.glob("*.seen")):
-            fields = unseal(files.read(path, MAX_BYTES), 3, f"auditor's state {path}", MAX_BYTES)
-            each = Shown(encoding.bytes_(fields[2], "manifest"), encoding.bytes_(fields[3], "signed statement"))
+            try:
+                fields = unseal(files.read(path, MAX_BYTES), 3, "what was remembered", MAX_BYTES)
+                each = Shown(encoding.bytes_(fields[2], "manifest"), encoding.bytes_(fields[3], "signed statement"))
+            except MalformedError as error:  # the auditor's own file, which says nothing about a provider
+                raise StoreError(
+                    f"{path} is damaged: {error.what}", expected=error.expected, found=error.found
+                ) from error
             if each.name != path.name:
-                raise MalformedError(f"auditor's state {path}", expected=each.name, found=path.name)
+                raise StoreError(f"{path} is damaged", expected=each.name, found=path.name)
             shown.append((path, each))
         return shown
 
@@ -197,7 +203,7 @@ def check_growth(memory: Memory, client: Client, opened: OpenedEvidence, latest:
     if latest is None:
         return
     now = opened.session.head
-    receipt = Receipt.parse(client.receipt(latest.session, latest.size))
+    receipt = read_answer(Receipt.parse, client.receipt(latest.session, latest.size))
     signed = check_head(receipt.manifest, receipt.head, memory.trust)
     memory.head(signed)  # with another root than was seen, this is the fraud
     then = check_receipt_under(signed, receipt)
@@ -210,25 +216,33 @@ def check_log(memory: Memory, client: Client) -> Checkpoint | None:
     """Compare the provider's log with what was seen of it before; None where its manifest names no log.
 
     Raises:
-        Contradiction: two roots, or a log that shrank or was rewritten.
-        VerificationError: it can't be had, or its signatures do not hold.
+        Contradiction: two roots, or a log that was rewritten, by its own entries.
+        VerificationError: it can't be had, or is older than what was seen (`no-evidence`), or its signatures do not
+            hold.
     """
     memory.mark()
     manifest = client.manifest()
-    if verify_manifest(manifest, memory.trust).log is None:
+    log = read_answer(verify_manifest, manifest, memory.trust).log
+    if log is None:
         return None
-    latest, now = memory.checkpoint(manifest, client.checkpoint())
+    note = client.checkpoint()
+    read_answer(open_checkpoint, note, log)
+    latest, now = memory.checkpoint(manifest, note)
     if latest is not None and 0 < latest.size < now.size:
         try:
             verify_consistency(latest.size, now.size, client.consistency(latest.size, now.size), latest.root, now.root)
-        except VerificationError as error:
-            if error.code != "bad-consistency-proof":
-                raise
-            raise Contradiction(
-                "the provider's log is not a continuation of what it was",
-                "bad-consistency-proof",
-                f"a proof from size {latest.size} to {now.size}",
-                error.what,
-                None,
-            ) from error
+        except VerificationError:  # nobody signs a proof: only the entries under both roots show that it was rewritten
+            _check_entries(client, latest, now)
     return now
+
+
+def _check_entries(client: Client, latest: Checkpoint, now: Checkpoint) -> None:
+    root = Tree.from_leaves(map(leaf_hash, read_entries(client, now))).root(latest.size)
+    if root != latest.root:
+        raise Contradiction(
+            "the provider's log is not a continuation of what it was",
+            "bad-consistency-proof",
+            f"size {latest.size} with root {latest.root.hex()}",
+            root.hex(),
+            None,
+        )

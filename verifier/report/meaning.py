@@ -89,7 +89,10 @@ MEANINGS = {
     "missing-from-log": Meaning(
         "The provider signed a conversation and kept it out of its public log.", "It does not show why."
     ),
-    "list-differs": Meaning("The provider's public list promises other records than it hands out.", _OWN_RECORDS),
+    "list-differs": Meaning(
+        "The provider's public list promises other records than it hands out.",
+        "Any cheating: nobody signs the list as a whole, and an old copy of it does this too.",
+    ),
     "sequence-broken": Meaning("Records were removed, reordered or taken from elsewhere.", _OWN_RECORDS),
     "counts-differ": Meaning("The numbers that are billed do not add up with the records.", _OWN_RECORDS),
     "record-invalid": Meaning("A record is not one that any honest provider writes.", _OWN_RECORDS),
