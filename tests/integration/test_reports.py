@@ -38,12 +38,15 @@ from verifiable.request.request import CHAT, COMPLETION, parse_body
 from verifiable.session.evidence import Kind
 from verifiable.session.head import verify_head
 from verifiable.session.opening import Opening
+from verifiable.session.receipt import Receipt
 from verifiable.session.records import Finish
 from verifiable.tlog.checkpoint import Checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire.keys import PrivateKey, PublicKey
+from verifiable.wire.text import read_base64url
 from verifier.auditing.session import audit
 from verifier.model.worker import Worker
+from verifier.offline.streamed import check_chunks, read_chunks
 
 KEY = "sk-reports"
 
@@ -398,8 +401,10 @@ def test_a15_the_newest_entries_deleted(engine: Engine) -> None:
 def test_streamed_heads_are_durable_and_bind_the_tokens(client: httpx.Client, engine: Engine, worker: Worker) -> None:
     body = user("Count.", max_tokens=12, stream=True, verifiable={"commitments": "stream"})
     seen: list[tuple[int, list[str], bytes]] = []
+    events = []
     with client.stream("POST", CHAT, json=body) as response:
         for event in chunks(response):
+            events.append(event)
             extra = event.get("verifiable")
             if extra and "head" in extra:
                 head = base64.urlsafe_b64decode(extra["head"] + "=" * (-len(extra["head"]) % 4))
@@ -414,6 +419,9 @@ def test_streamed_heads_are_durable_and_bind_the_tokens(client: httpx.Client, en
         assert [bytes.fromhex(leaf) for leaf in leaves] == hashes[first : stated.size]
         assert stated.root == Tree.from_leaves(hashes[: stated.size]).root()
     exact(engine, worker, final["session"])
+    held = check_receipt(Receipt.parse(read_base64url(final["receipt"], "receipt")), [engine.keys.provider.public])
+    came = read_chunks(b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events))
+    assert check_chunks(held, came) == held.session.spans[0].end.completion_count == sum(len(each[1]) for each in seen)
 
 
 def test_slow_readers_are_ended(engine: Engine) -> None:

@@ -74,6 +74,7 @@ class Step(enum.StrEnum):
     RECOMPUTED = "Re-execution"  # 24 and 26
     REPLAY = "Sampler replay"  # 25; 19 where there is no audit
     ROUNDING = "Comparison within rounding"  # fraud.md §3
+    STREAM = "Streamed commitments"  # streamed-commitments.md
     FRAUD = "Fraud file"  # §10.6
 
 

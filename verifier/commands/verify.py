@@ -26,7 +26,8 @@ from verifier.commands.options import Json, MergeDelay, Nonce, RequestFile, Text
 from verifier.monitor.fork import MAX_FORK, check_fork
 from verifier.offline import frauds
 from verifier.offline.fault import Fault
-from verifier.offline.offline import verify_with_evidence
+from verifier.offline.offline import verify_with_evidence, with_chunks
+from verifier.offline.streamed import read_chunks
 from verifier.report import show, signed as signed_reports
 
 
@@ -39,6 +40,9 @@ def verify(
     text: Text = None,
     request: RequestFile = None,
     nonce: Nonce = None,
+    stream: Annotated[
+        Path | None, typer.Option(help="The answer's event stream as it came, where commitments were streamed.")
+    ] = None,
     fraud: Annotated[Path | None, typer.Option(help="Instead of a receipt: a file that claims to prove fraud.")] = None,
     merge_delay: MergeDelay = "24h",
     fork: Annotated[
@@ -53,7 +57,7 @@ def verify(
     keys = files.read_trust(trust)
     instead = {"--report": report, "--fork": fork, "--fraud": fraud}
     alone = [option for option, path in instead.items() if path is not None]
-    if alone and len(alone) + sum(path is not None for path in (receipt, evidence, text, request, nonce)) > 1:
+    if alone and len(alone) + sum(path is not None for path in (receipt, evidence, text, request, nonce, stream)) > 1:
         expected = "a receipt, or one of --fraud, --fork and --report"
         raise PolicyError(f"{alone[0]} stands alone", expected=expected, found="more")
     if report is not None:
@@ -69,7 +73,10 @@ def verify(
     held = receipt_of(parsed) if isinstance(parsed, Exchange) else parsed
     copies = files.read_copies(text, request, nonce, parsed)
     shown = None if evidence is None else Evidence.load(evidence)
+    chunks = None if stream is None else read_chunks(read(stream, limits.EVIDENCE_BYTES))
     verdict = verify_with_evidence(held, shown, keys, copies.asked)
+    if chunks is not None:
+        verdict = with_chunks(verdict, held, keys, chunks)
     _say(as_json, verdict.to_json(), show.verification(verdict))
     return verdict.exit_code
 

@@ -10,7 +10,7 @@ from verifiable.checking.asked import of_turns
 from verifiable.checking.caveats import About, Caveat
 from verifiable.checking.checks import OpenedReceipt, check_evidence_under, check_head, check_receipt, require_trust
 from verifiable.checking.offline import accepted, refused
-from verifiable.checking.verdict import Check, Step, Verdict, from_error
+from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
 from verifiable.errors import MalformedError, VerifiableError, VerificationError
 from verifiable.request.exchange import NOTHING, Asked
 from verifiable.request.request import Request, parse_canonical
@@ -21,6 +21,7 @@ from verifiable.wire.keys import PublicKey
 from verifier.offline.question import Question, check_answers, not_opened
 from verifier.offline.rebuild import Bound, check_same_history
 from verifier.offline.replay import replay_records, replayable
+from verifier.offline.streamed import Chunk, check_chunks
 
 
 def verify_with_evidence(
@@ -88,6 +89,19 @@ def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, tr
     if rest:
         notes.append(Caveat("records-not-replayed", turns=rest) if total else Caveat("records-not-shown"))
     return replace(verdict, checks=tuple(checks), notes=tuple(notes))
+
+
+def with_chunks(verdict: Verdict, receipt: Receipt, trust: Sequence[PublicKey], chunks: Sequence[Chunk]) -> Verdict:
+    """A receipt's verdict with what its streamed commitments add; one that is no pass stays as it is."""
+    if verdict.status is not Status.RECEIPT:
+        return verdict
+    try:
+        count = check_chunks(check_receipt(receipt, trust), chunks)
+    except VerifiableError as error:
+        failed = Check(Step.STREAM, False, error.what)
+        return from_error(error, session=verdict.session, checks=(*verdict.checks, failed), details=verdict.details)
+    detail = f"{len(chunks)} heads, signed while {count} tokens came, tell the receipt's history"
+    return replace(verdict, checks=(*verdict.checks, Check(Step.STREAM, True, detail)))
 
 
 def readings(text: str) -> tuple[str, ...]:
