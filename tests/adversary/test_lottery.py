@@ -258,11 +258,12 @@ def test_an_ended_session_does_not_pass_for_an_interrupted_one() -> None:
     opening = type(cheated.evidence().opening).of(cheated.log.tree, hidden)
     early = Recording(session=cheated.session)
     early.crash(ask(max_tokens=5), PROMPT, 3)
-    for evidence in (replace(cheated.evidence(), opening=opening), early.evidence()):
+    shown = {"incomplete": replace(cheated.evidence(), opening=opening), "no-evidence": early.evidence()}
+    for why, evidence in shown.items():
         provider = Provider([cheated, honest(2)])
         provider.change = instead(cheated, evidence.encode())
         code, facts = audit(provider)
-        assert (code in (1, 3), facts["interrupted"]) == (True, 0)
+        assert (code, facts["undecided"], facts["interrupted"]) == (3, {why: 1}, 0)
 
 
 def test_an_erased_session_is_called_that(tmp_path: Path) -> None:

@@ -64,8 +64,7 @@ def audit_provider(
 
     Raises:
         PolicyError: the rate is out of range; no trusted key signed the provider's manifest; there is no such host.
-        VerificationError: the list cannot be had (`unreachable`).
-        MalformedError: the list is not well formed.
+        VerificationError: the list cannot be had, or is none (`unreachable`).
     """
     manifest = current_manifest(client, auditor.trust)
     if auditor.memory is not None:
@@ -75,7 +74,6 @@ def audit_provider(
             if error.fraud is not None:
                 auditor.keep("log.fraud", error.fraud.encode())
             raise
-        auditor.memory.mark()
     weighed = weigh(client, client.sessions(MAX_SESSIONS), manifest, auditor.trust, before)
     own: dict[bytes, int] = {}
     for each in known or ():

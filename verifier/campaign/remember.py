@@ -215,6 +215,8 @@ def check_growth(memory: Memory, client: Client, opened: OpenedEvidence, latest:
 def check_log(memory: Memory, client: Client) -> Checkpoint | None:
     """Compare the provider's log with what was seen of it before; None where its manifest names no log.
 
+    What is fetched from here on is held against what is remembered now (`Memory.mark`).
+
     Raises:
         Contradiction: two roots, or a log that was rewritten, by its own entries.
         VerificationError: it can't be had, or is older than what was seen (`no-evidence`), or its signatures do not
