@@ -14,9 +14,13 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 import pytest
+from hypothesis import settings
 
 from fixtures import models
 from tests.needs import ROOT, missing
+
+settings.register_profile("untimed", deadline=None)  # how busy a machine is says nothing about the code
+settings.load_profile("untimed")
 
 LAYERS = ("unit", "property", "conformance", "integration", "adversary", "fault")
 

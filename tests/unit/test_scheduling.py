@@ -11,7 +11,7 @@ import pytest
 
 from engine.counters import Counters
 from engine.drafting.policy import Always, Odds
-from engine.generation import Delta, Failed, Generation, QueueSink
+from engine.generation import Delta, Done, Failed, Generation, QueueSink
 from engine.scheduling.admission import Admission, QueueFullError, StoppingError
 from engine.scheduling.cache import PrefixCache
 from engine.scheduling.plan import Planner
@@ -24,6 +24,7 @@ from verifiable.llama.context import RollbackError
 from verifiable.request.request import COMPLETION, parse_body
 from verifiable.sampling.sampler import SamplingDefaults
 from verifiable.sampling.turn import TurnSampler
+from verifiable.session.records import Finish
 
 
 class Asked:
@@ -164,8 +165,9 @@ class LosesItsGrammar(TurnSampler):
             raise EngineError("the grammar")
 
 
-def test_tokens_that_were_recorded_before_a_step_fails_are_delivered_with_their_text() -> None:
-    request = parse_body(COMPLETION, b'{"prompt": "a", "temperature": 0, "seed": 1}')
+def failing(tokens: int) -> tuple[Sequence, QueueSink, EngineError]:
+    """A turn of at most so many tokens, whose sampler failed after the second was recorded."""
+    request = parse_body(COMPLETION, b'{"prompt": "a", "temperature": 0, "seed": 1, "max_tokens": %d}' % tokens)
     params = request.params(SamplingDefaults(), 2, 64, 1)
     sink = QueueSink()
     generation = Generation(request=request, prompt=[0], params=params, nonce=b"", key=bytes(32), sink=sink)
@@ -176,8 +178,22 @@ def test_tokens_that_were_recorded_before_a_step_fails_are_delivered_with_their_
     record = running_turn.look(rows[0])
     with pytest.raises(EngineError) as failure:
         running_turn.advance(rows, Draft([1, 2], 2), record, running_turn.draw(record))
-    running_turn.fail(failure.value)
+    return running_turn, sink, failure.value
+
+
+def test_tokens_that_were_recorded_before_a_step_fails_are_delivered_with_their_text() -> None:
+    turn, sink, error = failing(9)
+    turn.fail(error)
     delta, failed = sink
     assert isinstance(delta, Delta)
     assert ([token.id for token in delta.tokens], delta.text) == ([1, 2], " t1 t2")
-    assert failed == Failed(failure.value)
+    assert failed == Failed(error)
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_what_happens_after_the_last_token_makes_it_no_other_answer(cancelled: bool) -> None:
+    turn, sink, error = failing(2)
+    turn.cancel() if cancelled else turn.fail(error)
+    _, done = sink
+    assert isinstance(done, Done)
+    assert (done.finish, done.completion_count) == (Finish.LENGTH, 2)
