@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from tests.gguf_files import small, write
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import PROVIDER, TRUST, Recording, ask, made_up, manifest, runtime
 from tests.simulator import KEY, LOGGED, Log, Provider, honest, other_model, send, serve
+from verifiable.checking.caveats import CAVEATS
 from verifiable.cli import main
 from verifiable.sampling.sampler import SamplingDefaults
 from verifiable.session.head import Head
@@ -244,6 +246,42 @@ def test_one_client_that_left_and_one_crash_leave_an_honest_provider_verified(
 def test_nothing_to_check_alone_is_no_pass(made: Recording) -> None:
     assert audit(Provider([made]))[0] == 3
     assert audit(Provider([made]), "--turns", "1")[0] == 3
+
+
+def stopped(row: Any = made_up, tokens: int = 9, *, temperature: float = 1.0) -> tuple[Recording, Recording]:
+    """A session as it was at the end of its turn, and with a turn after it that was begun and left."""
+    before, made = (Recording(session=bytes([6]) * 16) for _ in range(2))
+    for each in (before, made):
+        each.turn(ask(max_tokens=5, temperature=temperature), PROMPT, row)
+    made.crash(ask(max_tokens=20), PROMPT, tokens)
+    return before, made
+
+
+@pytest.mark.parametrize("tokens", [0, 9])
+@pytest.mark.parametrize("options", [(), ("--turns", "1"), ("--state", "state")])
+def test_a_turn_that_is_begun_and_left_keeps_none_before_it_from_being_audited(
+    tokens: int, options: tuple[str, ...]
+) -> None:
+    for row, code in ((made_up, 0), (other_model, 1)):
+        before, made = stopped(row, tokens)
+        provider = Provider([made, honest(1)])
+        provider.earlier = {(made.session.hex(), before.log.size): before}
+        found, facts = audit(provider, *options)
+        assert (found, facts["verified"], facts["failed"], facts["interrupted"]) == (code, 2 - code, code, 0)
+        notes = next(each["not_shown"] for each in facts["verdicts"] if each["session"] == made.session.hex())
+        assert {"id": "turn-interrupted", "what": f"Turn 1: {CAVEATS['turn-interrupted']}"} in notes
+        if options[:1] == ("--state",):
+            shutil.rmtree("state")
+
+
+def test_what_stands_before_a_turn_that_was_left_is_asked_for_under_its_own_head() -> None:
+    before, made = stopped()
+    other, _ = stopped(temperature=0.5)
+    for shown, code, why in ((made, 3, "no-evidence"), (other, 1, "two-histories")):
+        provider = Provider([made])
+        provider.earlier = {(made.session.hex(), before.log.size): shown}
+        found, facts = audit(provider)
+        assert (found, [each["code"] for each in facts["verdicts"]]) == (code, [why])
 
 
 def instead(made: Recording, evidence: bytes) -> Callable[[str, bytes], bytes]:

@@ -25,6 +25,7 @@ CAVEATS = {
     "provider-nonce": "the request has no nonce and no seed, so the draws could have been shopped for",
     "manifest-not-pinned": "the request pins no manifest, so one could have been chosen after the request was seen",
     "ending-unexplained": "ended as cancelled or by an error; why is the provider's word",
+    "turn-interrupted": "begun and never ended: the provider stopped in it, or crashed",
     "session-open": "What may follow: the session is still open",
     "not-raw-logits": "An exact audit is impossible: this provider reports log-probabilities of another engine",
     "not-invariant": "An exact audit is impossible: the provider's results depend on how requests are batched",

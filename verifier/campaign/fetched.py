@@ -28,9 +28,11 @@ from verifiable.checking.fraud import MERGE_DELAY, Fraud
 from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
 from verifiable.errors import MalformedError, UnknownHostError, VerifiableError, VerificationError
 from verifiable.request.exchange import NOTHING, Asked
+from verifiable.session import records
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
+from verifiable.session.records import Turn
 from verifiable.wire.keys import PublicKey
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
@@ -40,6 +42,7 @@ from verifier.campaign.remember import Contradiction, Memory, check_growth
 from verifier.model.reexecute import Reexecutor
 from verifier.offline import frauds
 from verifier.offline.question import Question
+from verifier.offline.rebuild import Bound, check_same_history
 from verifier.tolerant.calibration import Calibration
 
 NOT_GIVEN = ("no-evidence", "unreachable")
@@ -106,6 +109,7 @@ class Fetched:
         turns: those to open, all where None.
         evidence: what came.
         promised: the list's head, under the manifest that came with the evidence.
+        stopped: the turn in which its log stops, where those before it are what is audited.
         error: why nothing came, or why it is not to be believed.
         full: turn -> its evidence of kind full, where that was asked for.
     """
@@ -118,6 +122,7 @@ class Fetched:
     turns: Sequence[int] | None = None
     evidence: Received | None = None
     promised: SignedHead | None = None
+    stopped: int | None = None
     error: VerifiableError | None = None
     full: dict[int, Received] = field(default_factory=dict)
 
@@ -144,8 +149,9 @@ def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
     """Get a session's evidence, and hold it against the question, the list and what was seen before."""
     try:
         received = wanted.evidence = Received(client.evidence(wanted.session, "tokens", wanted.turns, wanted.size))
-        evidence, signed = received.parse(auditor.trust)
-        latest = None if auditor.memory is None else auditor.memory.head(signed)
+        _, signed = received.parse(auditor.trust)
+        if auditor.memory is not None:
+            auditor.memory.head(signed)
         Question(wanted.session).check_head(signed.head)
         if wanted.listed is not None:  # before it is opened: else an old head could pass for an interrupted session
             wanted.promised = listed_head(signed, wanted.listed)
@@ -153,15 +159,40 @@ def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
             check_promise(signed.head, wanted.promised.head)
             if auditor.memory is not None:
                 auditor.memory.check_listed(signed)
-        opened = received.open(evidence, signed)
+        opened = _open(auditor, client, wanted, received)
         wanted.question.check(opened)
         if auditor.memory is not None:
-            check_growth(auditor.memory, client, opened, latest)
+            check_growth(auditor.memory, client, opened, auditor.memory.head(opened.session.signed))
     except UnknownHostError:
         raise  # a misspelt address, not what a provider did
     except VerifiableError as error:
         wanted.error = error
     return wanted
+
+
+def _open(auditor: Auditor, client: Client, wanted: Fetched, received: Received) -> OpenedEvidence:
+    """What was fetched, checked; of a log that stops within a turn, what stands before it, under the head of then.
+
+    Else a turn that is begun and left would keep all before it from being audited.
+    """
+    evidence, signed = received.parse(auditor.trust)
+    try:
+        return received.open(evidence, signed)
+    except VerificationError as error:
+        leaves = map(records.parse, evidence.opening.leaves.values())
+        stopped = max((leaf for leaf in leaves if isinstance(leaf, Turn)), key=lambda leaf: leaf.seq, default=None)
+        if error.code != "interrupted" or stopped is None or not stopped.turn:
+            raise
+    before = Bound.of(evidence.opening, signed.head)
+    wanted.size, wanted.stopped = stopped.seq, stopped.turn
+    received = wanted.evidence = Received(client.evidence(wanted.session, "tokens", wanted.turns, wanted.size))
+    evidence, signed = received.parse(auditor.trust)
+    if auditor.memory is not None:
+        auditor.memory.head(signed)
+    Question(wanted.session, wanted.size).check_head(signed.head)
+    opened = received.open(evidence, signed)
+    check_same_history(before, Bound.of(evidence.opening, signed.head))
+    return opened
 
 
 def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched: Fetched) -> Verdict:
@@ -196,7 +227,9 @@ def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched:
         with contextlib.suppress(VerifiableError):
             fetch_full(verdict.turn)
     details = replace(audited(verdict), evidence_digest=hashlib.sha256(received.data).digest())
-    return replace(verdict, session=verdict.session or fetched.session.hex(), details=details)
+    stopped = [] if fetched.stopped is None else [Caveat("turn-interrupted", turns=(fetched.stopped,))]
+    notes = (*verdict.notes, *stopped)
+    return replace(verdict, session=verdict.session or fetched.session.hex(), details=details, notes=notes)
 
 
 def conclude(auditor: Auditor, client: Client, log: LogReader, fetched: Fetched, verdict: Verdict) -> Verdict:
