@@ -27,7 +27,9 @@ class Report {
   }
 }
 
-const shortKey = (key) => `${key.name} (${hex(key.kid).slice(0, 8)}…)`;
+/** How to name a provider: by the trusted key, and what its holder calls itself where that is another name. */
+const signedBy = (key, manifest) =>
+  key.label + (manifest.provider === key.name ? "" : `, which calls itself ${manifest.provider}`);
 
 /** Steps that receipts and evidence share: signatures, manifest, tree, leaves, structure, times. */
 function checkSession(file, trusted, report) {
@@ -35,9 +37,9 @@ function checkSession(file, trusted, report) {
     "Manifest signed by a provider that you trust",
     () => {
       const opened = openEnvelope(file.manifest, trusted, MANIFEST_TYPE);
-      return { key: opened.key, manifest: { ...parseManifest(opened.payload), signer: opened.key.kid } };
+      return { key: opened.key, manifest: parseManifest(opened.payload) };
     },
-    (found) => `${found.manifest.provider}, by the key ${shortKey(found.key)}`,
+    (found) => signedBy(found.key, found.manifest),
   );
   const head = report.make(
     "Head of the session log signed by a key of that manifest",
@@ -368,7 +370,7 @@ function checkReplay({ turn, end, shown, suppressed }) {
 function checkAnswers(held, turn, session) {
   const other = (what) => new Failure("no-evidence", `the evidence answers another question than was asked: ${what}`);
   if (!same(held.head.session, session.head.session)) throw other("another session than the receipt's");
-  if (!same(held.manifest.signer, session.manifest.signer)) throw other("another provider's session");
+  if (!same(held.key.kid, session.key.kid)) throw other("another provider's session");
   if (!session.turns.some((opened) => opened.turn.turn === turn)) throw other("other turns than the receipt's");
 }
 

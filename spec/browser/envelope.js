@@ -36,10 +36,15 @@ class PublicKey {
     this.kid = sha256(concat(fromHex("a30101200621"), cborBytes(bytes))); // of the COSE_Key {1: 1, -1: 6, -2: bytes}
   }
 
+  /** How a message names it: `name+hash`, with which the key's line begins in its file. */
+  get label() {
+    return `${this.name}+${hex(this.id)}`;
+  }
+
   verify(message, signature) {
     checkedSignatures.push({ key: this.bytes, message, signature });
     if (!verifySignature(this.point, this.bytes, message, signature)) {
-      throw new Failure("bad-signature", "the signature does not verify", `a signature by ${this.name}`);
+      throw new Failure("bad-signature", "the signature does not verify", `a signature by ${this.label}`);
     }
   }
 }

@@ -36,16 +36,16 @@ function checkFraud(file, trusted, report, delay = MERGE_DELAY) {
     () =>
       file.manifests.map((item) => {
         const { payload, key } = openEnvelope(item, trusted, MANIFEST_TYPE);
-        return { ...parseManifest(payload), signer: hex(key.kid) };
+        return { ...parseManifest(payload), key };
       }),
-    ([{ provider, signer }]) => `${provider}, key ${signer.slice(0, 16)}…`,
+    ([manifest]) => signedBy(manifest.key, manifest),
   );
   const proven = report.make(
     "The provider’s own signatures contradict each other",
     () => FRAUDS[file.kind](file, manifests, delay),
     (found) => found.what,
   );
-  return { session: null, turn: null, position: null, ...proven, provider: manifests[0].provider };
+  return { session: null, turn: null, position: null, ...proven, signedBy: signedBy(manifests[0].key, manifests[0]) };
 }
 
 const headUnder = (data, manifest) => parseHead(openEnvelope(data, manifest.sessionKeys, HEAD_TYPE).payload);
@@ -67,8 +67,7 @@ function checkpointUnder(data, manifest) {
 
 const FRAUDS = {
   "two heads"({ signed }, manifests) {
-    const [{ provider, signer }] = manifests;
-    if (manifests.some((other) => other.provider !== provider || other.signer !== signer))
+    if (manifests.some(({ key }) => !same(key.kid, manifests[0].key.kid)))
       throw nothing("the manifests are of two providers");
     const [one, other] = signed.map((data, i) => headUnder(data, manifests[i] ?? manifests[0]));
     if (!same(one.session, other.session) || one.size !== other.size || same(one.root, other.root)) {

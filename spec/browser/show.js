@@ -16,7 +16,7 @@ const hash = (bytes) => element("span", "hash", hex(bytes));
 
 function verdictOf({ failure, replayed, session, fraud }) {
   if (!failure && fraud) {
-    const said = `Signed by ${fraud.provider}: ${fraud.what}.`;
+    const said = `Signed by ${fraud.signedBy}: ${fraud.what}.`;
     const heading = element("h2", "", "✗ It proves fraud");
     const code = definitions([["Reason code", element("code", "", fraud.code)]]);
     const means = element("p", "", MEANING[fraud.code] ?? "");
@@ -24,7 +24,7 @@ function verdictOf({ failure, replayed, session, fraud }) {
   }
   if (!failure) {
     const tokens = replayed ? ` ${replayed} tokens follow from their records and the key of the draw.` : "";
-    const said = `Signed by ${session.manifest.provider}, and nothing was changed since.${tokens}`;
+    const said = `Signed by ${signedBy(session.key, session.manifest)}, and nothing was changed since.${tokens}`;
     return element("section", "verdict holds", element("h2", "", "✓ It holds"), element("p", "", foreign(said)));
   }
   const open = INCONCLUSIVE.includes(failure.code);
@@ -79,8 +79,8 @@ function factsOf({ session, turn }) {
   const facts = element("section", "", element("h2", "", "What was signed"));
   facts.append(
     definitions([
-      ["Provider", foreign(manifest.provider)],
-      ["Signing key", element("span", "", foreign(key.name), " ", hash(key.kid))],
+      ["Signing key", element("span", "", foreign(key.label), " ", hash(key.kid))],
+      ["Provider, by its own word", foreign(manifest.provider)],
       ["Session", hash(head.session)],
       ["Time", `opened ${showTime(opened.time)}, signed ${showTime(head.time)}${closed ? ", closed" : ""}`],
       ["Model", element("div", "", ...file)],

@@ -215,7 +215,7 @@ const OPERATIONS = {
     const delay = entry.delay === undefined ? undefined : BigInt(entry.delay);
     const found = checkFraud(parseFraud(fromBase64(entry.input)), vectorTrust(entry), new Report(), delay);
     const session = found.session && hex(found.session);
-    return { code: found.code, provider: found.provider, session, turn: found.turn, position: found.position };
+    return { code: found.code, signed_by: found.signedBy, session, turn: found.turn, position: found.position };
   },
 };
 
@@ -225,9 +225,9 @@ function showFields(fields) {
   return Object.fromEntries(Object.entries(fields).map(([name, value]) => [snake(name), plain(value)]));
 }
 
-function showSession({ manifest, head, spans, closed }) {
+function showSession({ key, manifest, head, spans, closed }) {
   return {
-    provider: manifest.provider,
+    signed_by: signedBy(key, manifest),
     session: hex(head.session),
     size: plain(head.size),
     turns: spans.length,

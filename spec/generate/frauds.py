@@ -78,7 +78,7 @@ class _Frauds:
         heads("two sizes", nothing, one, self.head(size=10, root=digest("another root")))
         heads("two sessions", nothing, one, self.head(session=bytes(16), root=digest("another root")))
         stranger = replace(MANIFEST, provider="other.example").sign(PROVIDER)
-        heads("two providers", nothing, one, other, manifests=[SIGNED, stranger])
+        heads("one key under two names", "ok", one, other, manifests=[SIGNED, stranger])
         framed = Fraud(FraudKind.TWO_HEADS, (SIGNED, MANIFEST.sign(OTHER)), (one, other))
         both = [*TRUST, OTHER.public.vkey()]
         self.add("two heads: one under another provider's key that borrows the name", nothing, framed, both)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from verifiable.checking.asked import check_asked
-from verifiable.checking.checks import OpenedSession, check_evidence, check_receipt
+from verifiable.checking.checks import OpenedSession, check_evidence, check_receipt, signed_by
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifiable.manifest.manifest import Manifest
+from verifiable.manifest.manifest import Manifest, open_manifest
 from verifiable.request.exchange import Exchange
 from verifiable.request.request import parse_body, parse_canonical
 from verifiable.sampling.logits import Entries
@@ -338,7 +338,7 @@ def receipt(case: Case) -> Any:
 
 def show_session(session: OpenedSession) -> dict[str, Any]:
     return {
-        "provider": session.manifest.provider,
+        "signed_by": session.signed.by,
         "session": session.head.session.hex(),
         "size": session.head.size,
         "turns": len(session.spans),
@@ -390,10 +390,11 @@ def fraud(case: Case) -> Any:
     """What a fraud file proves."""
     made = Fraud.parse(base64.b64decode(case["input"]))
     proven = made.verify(trusted(case), case.get("delay", MERGE_DELAY))
+    manifest, key = open_manifest(made.manifests[0], trusted(case))
     session = None if proven.session is None else proven.session.hex()
     return {
         "code": proven.code,
-        "provider": proven.provider,
+        "signed_by": signed_by(key, manifest),
         "session": session,
         "turn": proven.turn,
         "position": proven.position,

@@ -190,6 +190,16 @@ def test_what_the_auditor_saw_it_remembers_across_audits(tmp_path: Path):
     assert caught.value.fraud.verify(TRUST).code == "two-histories"
 
 
+def test_what_was_seen_is_known_whoever_else_is_trusted(tmp_path: Path):
+    more = (PrivateKey.generate("other", b"x" * 32).public, *TRUST)
+    Memory(tmp_path, TRUST).head(check_head(stated(), head(), TRUST))
+    Memory(tmp_path, TRUST).checkpoint(stated(), note())
+    with pytest.raises(Contradiction):
+        Memory(tmp_path, more).head(check_head(stated(), head(root=b"s" * 32), more))
+    with pytest.raises(Contradiction):
+        Memory(tmp_path, more).checkpoint(stated(), note(root=b"s" * 32))
+
+
 def test_another_providers_session_of_the_same_id_contradicts_nothing(tmp_path: Path):
     stranger = PrivateKey.generate("acme", b"x" * 32)
     memory = Memory(tmp_path, (*TRUST, stranger.public))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from verifiable.checking import near
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifiable.manifest.manifest import Manifest, verify_manifest
+from verifiable.manifest.manifest import Manifest, open_manifest
 from verifiable.request.request import Request, parse_canonical
 from verifiable.session import records
 from verifiable.session.evidence import Evidence, Kind, PackedTokens, id_width
@@ -31,7 +31,6 @@ from verifiable.session.receipt import Receipt
 from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
 from verifiable.session.structure import TurnSpan, check_marks, check_structure, check_tokens
 from verifiable.tlog.proof import TlogProof
-from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PublicKey
 
 
@@ -43,11 +42,12 @@ class SignedHead:
     head: Head
     manifest_envelope: bytes
     head_envelope: bytes
+    key: PublicKey
 
     @property
-    def signer(self) -> bytes:
-        """The kid of the provider's key. The name in the manifest is only what its holder calls itself."""
-        return peek1(self.manifest_envelope).kid
+    def by(self) -> str:
+        """Who signed the manifest: the trusted key, and what its holder calls itself where that is another name."""
+        return signed_by(self.key, self.manifest)
 
     def other(self, head: bytes) -> SignedHead:
         """Another head, signed under the same manifest. Raises as `check_head`."""
@@ -154,8 +154,14 @@ def require_trust(trust: Sequence[PublicKey]) -> None:
 
 def check_head(manifest: bytes, head: bytes, trusted: Iterable[PublicKey]) -> SignedHead:
     """Steps 2 and 3: open the manifest's envelope with the trusted keys, and the head's with the manifest's."""
-    stated = verify_manifest(manifest, trusted)
-    return SignedHead(stated, verify_head(head, stated.session_keys), manifest, head)
+    stated, key = open_manifest(manifest, trusted)
+    return SignedHead(stated, verify_head(head, stated.session_keys), manifest, head, key)
+
+
+def signed_by(key: PublicKey, manifest: Manifest) -> str:
+    """How to name a provider: by the key that the verifier trusts, whose name is the verifier's own word."""
+    called = "" if manifest.provider == key.name else f", which calls itself {manifest.provider}"
+    return key.label + called
 
 
 def check_session(signed: SignedHead, opening: Opening) -> tuple[OpenedSession, dict[int, Token]]:

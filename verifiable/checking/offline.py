@@ -11,7 +11,6 @@ from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedReceipt, OpenedSession, check_receipt, require_trust
 from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
 from verifiable.errors import PolicyError, VerifiableError
-from verifiable.manifest.manifest import Manifest
 from verifiable.request.exchange import NOTHING, Asked, Exchange
 from verifiable.request.request import Request
 from verifiable.session.receipt import Receipt
@@ -27,7 +26,7 @@ class ReceiptDetails:
     session: OpenedSession
 
     def to_json(self) -> dict[str, Any]:
-        return {**manifest_json(self.session.manifest), **session_json(self.session)}
+        return session_json(self.session)
 
 
 def verify(
@@ -90,7 +89,7 @@ def accepted(opened: OpenedReceipt, asked: Asked = NOTHING, committed: Request |
     compared = check_asked(session, opened.receipt.turn, asked, committed)
     return Verdict(
         Status.RECEIPT,
-        f"signed by {session.manifest.provider}, and unchanged since",
+        f"signed by {session.signed.by}, and unchanged since",
         session=session.head.session.hex(),
         turn=opened.receipt.turn,
         checks=tuple(_checks(opened, compared)),
@@ -99,16 +98,14 @@ def accepted(opened: OpenedReceipt, asked: Asked = NOTHING, committed: Request |
     )
 
 
-def manifest_json(manifest: Manifest) -> dict[str, Any]:
+def session_json(session: OpenedSession) -> dict[str, Any]:
+    """Who signed a session, under what, and what of it was signed."""
+    manifest = session.manifest
     return {
+        "signed_by": session.signed.key.vkey(),
         "provider": manifest.provider,
         "manifest": manifest.digest().hex(),
         "manifest_valid": [manifest.valid_from, manifest.valid_to],
-    }
-
-
-def session_json(session: OpenedSession) -> dict[str, Any]:
-    return {
         "head": {"size": session.head.size, "root": session.head.root.hex(), "time": session.head.time},
         "opened": session.opened.time,
         "session_turns": len(session.spans),
@@ -118,7 +115,7 @@ def session_json(session: OpenedSession) -> dict[str, Any]:
 def _checks(opened: OpenedReceipt, compared: str | None) -> list[Check]:
     session, receipt, turns = opened.session, opened.receipt, len(opened.session.spans)
     checks = [
-        Check(Step.MANIFEST, True, f"signed by a key you trust as {session.manifest.provider}, valid at that time"),
+        Check(Step.MANIFEST, True, f"signed by {session.signed.by}, valid at that time"),
         Check(Step.HEAD, True, f"{session.head.size} leaves, signed by a session key of that manifest"),
         Check(Step.STRUCTURE, True, f"{turns} turn{'s' if turns != 1 else ''}, complete, nothing removed or reordered"),
     ]

@@ -221,4 +221,10 @@ class Manifest:
 
 def verify_manifest(data: bytes, trusted: Iterable[PublicKey]) -> Manifest:
     """Check a signed manifest against the keys that the verifier was given, and read it."""
-    return Manifest.parse(cose.verify1(data, trusted, TYPE).payload)
+    return open_manifest(data, trusted)[0]
+
+
+def open_manifest(data: bytes, trusted: Iterable[PublicKey]) -> tuple[Manifest, PublicKey]:
+    """As `verify_manifest`, with the trusted key that signed it: who the provider is, whatever it calls itself."""
+    signed = cose.verify1(data, trusted, TYPE)
+    return Manifest.parse(signed.payload), signed.key

@@ -108,13 +108,15 @@ def _header(value: Value, what: str) -> Map:
 
 def select(kid: bytes, trusted: Iterable[PublicKey]) -> PublicKey:
     """The trusted key with this thumbprint, or a VerificationError with code `untrusted-key`."""
-    for key in trusted:
+    keys = list(trusted)
+    for key in keys:
         if key.kid == kid:
             return key
+    known = ", ".join(f"{key.kid.hex()} of {key.label}" for key in keys[:3])
     raise VerificationError(
         "signed by a key that you do not trust",
         code="untrusted-key",
-        expected="the thumbprint of a trusted key",
+        expected=f"the thumbprint {known}{' or another' if len(keys) > 3 else ''}" if keys else "a trusted key",
         found=kid,
         hint="Get the signer's key over a channel that you trust; never take it from the object itself.",
     )

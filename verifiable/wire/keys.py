@@ -105,6 +105,11 @@ class PublicKey:
         thumbprint = hashlib.sha256(encode({1: 1, -1: 6, -2: self.raw})).digest()
         object.__setattr__(self, "kid", thumbprint)
 
+    @property
+    def label(self) -> str:
+        """How a message names it: `name+hash`, with which the key's line begins in its file."""
+        return f"{self.name}+{key_id(self.name, NOTE_ED25519, self.raw).hex()}"
+
     def verify(self, signature: bytes, message: bytes) -> None:
         """Raise VerificationError (`bad-signature`) unless this is the key's 64-byte signature of the message."""
         if len(signature) == bindings.crypto_sign_BYTES:
@@ -116,7 +121,7 @@ class PublicKey:
         raise VerificationError(
             "signature does not verify",
             code="bad-signature",
-            expected=f"a signature by {self.name} ({self.kid.hex()[:8]}…)",
+            expected=f"a signature by {self.label}",
             found=signature,
             hint="The signed bytes were changed, or another key signed them.",
         )

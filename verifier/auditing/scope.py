@@ -9,7 +9,7 @@ from typing import Any
 from verifiable.checking.asked import caveats, of_turns
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedEvidence, OpenedSession
-from verifiable.checking.offline import NO_LOG_PROOF, manifest_json, session_json
+from verifiable.checking.offline import NO_LOG_PROOF, session_json
 from verifiable.checking.verdict import Verdict
 from verifiable.manifest.manifest import Manifest
 from verifiable.request.exchange import Asked
@@ -83,8 +83,7 @@ class AuditDetails:
     def to_json(self) -> dict[str, Any]:
         facts: dict[str, Any] = {}
         if self.session is not None:
-            facts |= {**manifest_json(self.session.manifest), **_model_json(self.session.manifest)}
-            facts |= session_json(self.session)
+            facts |= {**session_json(self.session), **_model_json(self.session.manifest)}
             facts["turns"] = [turn.to_json() for turn in self.turns]
         if self.fault is not None:
             facts["fault"] = {} if self.fault.details is None else self.fault.details.to_json()

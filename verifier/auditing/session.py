@@ -141,7 +141,7 @@ def _open(
     with journal.step(Step.SIGNATURES) as passed:
         opened = evidence if isinstance(evidence, OpenedEvidence) else _check(evidence, receipt, trust)
         passed(
-            f"signed by {opened.session.manifest.provider}; {opened.session.head.size} leaves give the signed root; "
+            f"signed by {opened.session.signed.by}; {opened.session.head.size} leaves give the signed root; "
             "parameters and nonces follow from the requests committed to"
         )
     return opened

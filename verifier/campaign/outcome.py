@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from verifiable.checking.caveats import Caveat
+from verifiable.checking.checks import SignedHead
 from verifiable.checking.verdict import APART, Status, Verdict
-from verifiable.manifest.manifest import Manifest
 from verifier.auditing.marks import compared
 from verifier.auditing.scope import audited
 from verifier.campaign.beacon import FileBeacon
@@ -116,10 +116,10 @@ class Outcome:
         return next((verdict for verdict in deciding if verdict.code not in APART), deciding[0] if deciding else None)
 
     @property
-    def manifest(self) -> Manifest | None:
-        """The first manifest under which a session was opened."""
+    def signed(self) -> SignedHead | None:
+        """The first session's head and manifest, as far as one was opened."""
         sessions = (audited(verdict).session for verdict in self.verdicts)
-        return next((session.manifest for session in sessions if session is not None), None)
+        return next((session.signed for session in sessions if session is not None), None)
 
     @property
     def tokens_checked(self) -> int:

@@ -69,7 +69,7 @@ class Memory:
 
     def mark(self) -> None:
         """Hold what is fetched from now on against what is remembered now, not what others add meanwhile."""
-        self._marked = frozenset(self._folder.glob("*/*/*/*.seen"))
+        self._marked = frozenset(self._folder.rglob("*.seen"))
 
     def head(self, now: SignedHead) -> Head | None:
         """Compare a head with those of its session seen before, and remember it.
@@ -127,7 +127,7 @@ class Memory:
         if log is None:
             raise VerificationError("the manifest names no log", code="log-differs", expected="a log", found="none")
         now = open_checkpoint(note, log).checkpoint
-        place = self._place("checkpoints", log.raw)
+        place = self._place("checkpoints", log)
         seen = self._read(place)
         before = [(shown.signed, open_checkpoint(shown.signed, log).checkpoint) for _, shown in seen]
         self._write(place, Shown(manifest, note))
@@ -155,11 +155,11 @@ class Memory:
         return latest, now
 
     def _heads(self, now: SignedHead) -> Path:
-        return self._place("heads", now.signer + now.head.session)  # of another's key, it is another's session
+        return self._place("heads", now.key, now.head.session)
 
-    def _place(self, kind: str, of: bytes) -> Path:
-        provider = hashlib.sha256(b"".join(sorted(key.raw for key in self.trust))).hexdigest()[:16]
-        return self._folder / provider / kind / of.hex()
+    def _place(self, kind: str, signer: PublicKey, of: bytes = b"") -> Path:
+        """By whose key was signed, whatever else is trusted: what was seen is known as long as its signer is."""
+        return self._folder / signer.kid.hex()[:32] / kind / of.hex()
 
     def _before(self, path: Path) -> bool:
         return self._marked is None or path in self._marked

@@ -84,7 +84,7 @@ def check_signer(manifest: bytes, trust: Sequence[PublicKey]) -> None:
         raise PolicyError(
             "--trust names no key that signed this provider's manifest",
             expected=signer.hex(),
-            found=", ".join(key.kid.hex() for key in trust),
+            found=", ".join(f"{key.kid.hex()} of {key.label}" for key in trust),
             hint="Is it this provider's key? Nothing is said about the provider by this.",
         )
 

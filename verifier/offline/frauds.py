@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from verifiable.checking import fraud
-from verifiable.checking.checks import OpenedEvidence, SignedHead
+from verifiable.checking.checks import OpenedEvidence, SignedHead, signed_by
 from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.checking.verdict import Check, Status, Step, Verdict
 from verifiable.errors import VerifiableError
-from verifiable.wire.cose import peek1
+from verifiable.manifest.manifest import open_manifest
 from verifiable.wire.keys import PublicKey
 from verifier.offline.fault import Fault
 
@@ -31,16 +31,14 @@ class NothingProven:
 
 @dataclass(frozen=True, slots=True)
 class FraudDetails:
-    """Against whom a file proves something: the holder of a key (its kid), and what that calls itself; and what it
-    shows.
-    """
+    """What a file shows, and against whom: the holder of a trusted key, and what that calls itself."""
 
     provider: str
-    key: bytes
+    key: PublicKey
     kind: FraudKind
 
     def to_json(self) -> dict[str, Any]:
-        return {"provider": self.provider, "key": self.key.hex(), "kind": self.kind.name.lower()}
+        return {"provider": self.provider, "key": self.key.vkey(), "kind": self.kind.name.lower()}
 
 
 def of_token(opened: OpenedEvidence, trust: Sequence[PublicKey], turn: int, token: int) -> Fraud | None:
@@ -76,6 +74,7 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
     try:
         parsed = Fraud.parse(file) if isinstance(file, bytes) else file
         proven = parsed.verify(trust, delay)
+        manifest, key = open_manifest(parsed.manifests[0], trust)
     except VerifiableError as error:
         fault = Fault.of(error)
         return Verdict(
@@ -88,7 +87,6 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
             checks=(Check(Step.FRAUD, None, fault.what),),
             details=NothingProven(fault.code),
         )
-    key = peek1(parsed.manifests[0]).kid
     return Verdict(
         Status.FAILED,
         proven.what,
@@ -98,8 +96,8 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
         position=proven.position,
         expected=proven.expected,
         found=proven.found,
-        hint=f"Proven against the holder of key {key.hex()[:16]}…, which calls itself {proven.provider}, by what it "
-        "signed: anyone who trusts that key can check this file.",
+        hint=f"Proven against the holder of {signed_by(key, manifest)}, by what it signed: anyone who trusts that key "
+        "can check this file.",
         checks=(Check(Step.FRAUD, True, f"{parsed.kind.name.lower().replace('_', ' ')}: {proven.what}"),),
-        details=FraudDetails(proven.provider, key, parsed.kind),
+        details=FraudDetails(manifest.provider, key, parsed.kind),
     )

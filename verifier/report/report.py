@@ -72,10 +72,11 @@ def _banner(outcome: Outcome) -> tuple[str, str]:
 
 
 def _about(outcome: Outcome) -> str:
-    manifest = outcome.manifest
+    signed = outcome.signed
     parts = [f"Audited: <code>{safe(outcome.source)}</code>"]
-    if manifest is not None:
-        parts.append(f"provider {safe(manifest.provider)}, model <code>{safe(manifest.model.files[0].name)}</code>")
+    if signed is not None:
+        model = signed.manifest.model.files[0].name
+        parts.append(f"provider {safe(signed.by)}, model <code>{safe(model)}</code>")
     if outcome.started:
         parts.append(f"{moment(outcome.started)}, in {outcome.seconds:.0f} s")
     return " · ".join(parts)
@@ -197,7 +198,7 @@ def _checks(outcome: Outcome) -> str:
 
 
 def _repeat(outcome: Outcome) -> str:
-    manifest = outcome.manifest
+    manifest = None if outcome.signed is None else outcome.signed.manifest
     rows = []
     if outcome.challenge is not None:
         drawn_from = f"{outcome.challenge.population:,} sessions; the lots are SHA-256 of seed and session, over weight"

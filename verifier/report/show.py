@@ -14,7 +14,6 @@ from verifiable.checking.verdict import Status, Step, Verdict
 from verifiable.cli import printable
 from verifiable.manifest.manifest import Manifest
 from verifiable.request.request import Request
-from verifiable.wire.cose import peek1
 from verifier.auditing.scope import audited
 from verifier.campaign.outcome import SHARE, Outcome
 from verifier.report.meaning import meaning
@@ -37,9 +36,8 @@ def verification(verdict: Verdict) -> list[str]:
         return failure(verdict)
     session = verdict.details.session
     turns, head = len(session.spans), session.head
-    kid = short(peek1(session.signed.manifest_envelope).kid.hex())
     lines = [
-        f"Signed by {session.manifest.provider} ({kid}) at {moment(head.time)}; session {short(verdict.session)}, "
+        f"Signed by {session.signed.by} at {moment(head.time)}; session {short(verdict.session)}, "
         f"{turns} turn{'s' if turns != 1 else ''}, {head.size} leaves",
         f"Declared: {declared(session.manifest)}",
         *[f"{check.name}: {check.detail}" for check in verdict.checks if check.name not in (Step.MANIFEST, Step.HEAD)],
@@ -98,7 +96,7 @@ def signed_report(checked: SignedReport) -> list[str]:
     """Lines for `verifiable verify --report`: who says what, and how to find out whether it is so."""
     report = checked.report
     lines = [
-        f"Signed by {checked.signer.name} ({short(checked.signer.kid.hex())}) at {moment(checked.time)}",
+        f"Signed by {checked.signer.label} at {moment(checked.time)}",
         f"Audited: {report.get('source', '')}",
         f"Result: {report['status']}; {report['verified']} verified exactly, {report['verified_statistical']} within "
         f"rounding, {report['failed']} failed, {report['inconclusive']} inconclusive, {report['interrupted']} "
@@ -180,11 +178,11 @@ def declared(manifest: Manifest) -> str:
 
 def _facts(outcome: Outcome) -> list[str]:
     rows: list[tuple[str, str]] = []
-    manifest = outcome.manifest
-    if manifest is not None:
-        valid = moment(manifest.valid_to)[:10]
-        rows.append(("Provider", f"{manifest.provider}, manifest {short(manifest.digest().hex())} valid to {valid}"))
-        rows.append(("Declared", declared(manifest)))
+    signed = outcome.signed
+    if signed is not None:
+        digest, valid = signed.manifest.digest().hex(), moment(signed.manifest.valid_to)[:10]
+        rows.append(("Provider", f"{signed.by}, manifest {short(digest)} valid to {valid}"))
+        rows.append(("Declared", declared(signed.manifest)))
     checks = {check.name: check for verdict in outcome.verdicts for check in verdict.checks if check.passed}
     for label, step in (("Model", Step.MODEL), ("Numerics", Step.NUMERICS)):
         if step in checks:
