@@ -196,8 +196,9 @@ class _Evidence:
         for whose, secret in (("turn", one.secret(1)), ("session", two.secret(0))):
             opened = (one.opened(0, True, secret=secret),)
             self.add(f"the secret of another {whose}", "salt-differs", replace(good, turns=opened))
-        salted = one.edit(one.where(Token), salt=bytes(16))
-        self.add("the salt of a record changed", "salt-differs", salted.evidence(Kind.FULL))
+        for part, kind in (("a record", Token), ("the turn's leaf", Turn), ("its end", End)):
+            salted = one.edit(one.where(kind), salt=bytes(16))
+            self.add(f"the salt of {part} changed", "salt-differs", salted.evidence(Kind.FULL))
         self.add(
             "the request of another turn",
             "request-differs",
@@ -213,6 +214,8 @@ class _Evidence:
         self.add("a record of another session", "sequence-broken", moved.evidence(Kind.FULL))
         moved = one.swap(token, replace(one.leaves[token + 1], seq=token + 1))
         self.add("a record in the place of another", "sequence-broken", moved.evidence(Kind.FULL))
+        alone = moved.evidence(Kind.RECORDS, shown=[token])
+        self.add("a record in the place of another, shown alone", "sequence-broken", alone)
 
     def misused(self) -> None:
         """Parameters, nonces and counts that are not what was asked for."""
@@ -236,6 +239,8 @@ class _Evidence:
             "counts-differ",
             one.edit(at, prompt_count=N_CTX).edit(one.where(End), prompt_count=N_CTX).evidence(),
         )
+        none = one.edit(at, prompt_count=0).edit(one.where(End), prompt_count=0)
+        self.add("no prompt", "counts-differ", none.evidence())
         self.add("another nonce", "nonce-differs", one.edit(at, nonce=NONCE[:-1] + b"\0").evidence())
         self.add(
             "the client's nonce said to be the provider's",
@@ -330,6 +335,15 @@ class _Evidence:
             "the first record missing",
             "sequence-broken",
             replace(one.evidence(Kind.FULL), opening=one.opening([leaf.seq for leaf in one.tokens()[1:]])),
+        )
+        closed = one
+        for later in one.tokens()[2:]:
+            closed = closed.swap(later.seq, replace(later, step=later.step - 1))
+        gap = [first, *(leaf.seq for leaf in one.tokens()[2:])]
+        self.add(
+            "a record missing, and steps that go on as if none were",
+            "sequence-broken",
+            replace(closed.evidence(Kind.FULL), opening=closed.opening(gap)),
         )
         close = one.swap(len(one.leaves) - 1, replace(one.leaves[first], seq=len(one.leaves) - 1))
         self.add("a record after the end", "sequence-broken", close.evidence(Kind.TOKENS))

@@ -12,9 +12,10 @@ from spec.generate.receipts import TRUST
 from spec.generate.world import HOUR, MANIFEST, NEW, NONCE, OPENED, OTHER, Story, asked, going_on
 from verifiable.request.exchange import Exchange
 from verifiable.request.request import COMPLETION
+from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams
 from verifiable.session.evidence import Evidence, Kind
-from verifiable.session.records import NonceSource, Token, Turn
+from verifiable.session.records import End, NonceSource, Token, Turn
 from verifiable.wire.text import write_base64
 
 MINUTE = 60_000
@@ -209,6 +210,18 @@ def answer() -> VectorFile:
     both = [*TRUST, OTHER.public.vkey()]
     add("the session's id under another provider's key", "no-evidence", borrowed, trusted=both)
     add("another history", "two-histories", shown(other, Kind.TOKENS, [1]))
+    # The same landmarks, and another record: each time something else can tell.
+    at = two.where(Token, 1) + 2
+    record = two.tokens(1)[2]
+    lower = record.entries.logits.copy()
+    lower[-1] -= 1
+    retold = two.swap(at, replace(record, entries=Entries(record.entries.ids, lower)))
+    ending = two.edit(two.where(End, 1), text_digest=bytes(32))
+    add("another record, beside the one that is shown", "two-histories", shown(retold, Kind.RECORDS, [1], [at - 1]))
+    last = asked(verifiable=on)
+    add("another record, hidden under a later head", "two-histories", shown(retold.turn(last, 2), Kind.TOKENS, [1]))
+    add("another record, shown under a later head", "two-histories", shown(retold.turn(last, 2), Kind.FULL, [1]))
+    add("another end, under a later head", "two-histories", shown(ending.turn(last, 2), Kind.TOKENS, [1]))
     return file
 
 

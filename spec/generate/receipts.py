@@ -180,6 +180,9 @@ class _Receipts:
         self.add("head under another manifest", "manifest-differs", one.receipt(manifest=later.sign(PROVIDER)))
         opened = replace(one, manifest=later)
         self.add("session opened under another manifest", "manifest-differs", opened.receipt())
+        opened = Story.open("one", later).turn(asked(max_tokens=20), 5).close()
+        head = opened.head(manifest_digest=MANIFEST.digest()).sign(SESSION_KEY)
+        self.add("only the head under another manifest", "manifest-differs", opened.receipt(head=head))
         early = Story.open("early", time=MANIFEST.valid_from - 1).turn(asked(), 1)
         self.add("opened before the manifest was valid", "manifest-expired", early.receipt())
         first = Story.open("first", time=MANIFEST.valid_from).turn(asked(), 1)
@@ -238,6 +241,10 @@ class _Receipts:
         second = (two.where(Turn, 1), two.where(End, 1))
         hidden = {seq: data for seq, data in two.landmarks().items() if seq not in second}
         self.add("a turn not shown", bad, two.receipt(opening=Opening.of(two.tree(), hidden)))
+        uncounted = two.edit(second[0], turn=0).edit(second[1], turn=0)
+        first = (two.where(Turn), two.where(End))
+        hidden = {seq: data for seq, data in uncounted.landmarks().items() if seq not in first}
+        self.add("a turn not shown, nor counted", bad, uncounted.receipt(opening=Opening.of(uncounted.tree(), hidden)))
         hidden = {seq: data for seq, data in one.landmarks().items() if seq != 0}
         self.add("the open leaf not shown", bad, one.receipt(opening=Opening.of(one.tree(), hidden)))
         hidden = {seq: data for seq, data in one.landmarks().items() if seq != close}

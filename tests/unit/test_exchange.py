@@ -14,12 +14,14 @@ import pytest
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TIME, TRUST, Recording, ask
 from verifiable import Asked, Exchange, verify
+from verifiable.checking.checks import check_receipt
 from verifiable.checking.near import difference
 from verifiable.checking.verdict import Status, Step
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.request.exchange import read_asked
 from verifiable.request.request import COMPLETION
 from verifiable.session.evidence import Kind
+from verifiable.session.records import NonceSource
 from verifier import audit
 from verifier.commands.files import read_copies
 from verifier.offline.offline import readings
@@ -120,6 +122,14 @@ def test_times_that_say_nothing_of_a_turn_are_not_said_to_be_compared(made: Reco
     assert whole.status is Status.EXACT
     for of in ("request-not-given", "text-not-given"):
         assert [note.turns for note in whole.notes if note.id == of] == [(0,)]
+
+
+def test_a_nonce_that_the_provider_says_is_its_own_is_not_the_clients() -> None:
+    made = Recording()
+    made.turn(ask(**{**BODY, "verifiable": {}}), PROMPT)
+    leaf = check_receipt(made.receipt(), TRUST).session.spans[0].turn
+    assert leaf.nonce_source is NonceSource.PROVIDER
+    assert verify(made.receipt(), trust=TRUST, asked=Asked(nonce=leaf.nonce)).code == "nonce-differs"
 
 
 def test_a_nonce_that_ones_own_request_lacks_is_the_callers_mistake(kept: Exchange) -> None:

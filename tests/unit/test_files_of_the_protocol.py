@@ -11,6 +11,7 @@ import pytest
 
 import verifiable
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, identity, manifest, recording, runtime
+from verifiable import limits
 from verifiable.checking.verdict import INCONCLUSIVE_CODES, Status, from_error
 from verifiable.errors import MalformedError, NewerVersionError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest, ModelFile, ModelIdentity, verify_manifest
@@ -36,6 +37,10 @@ def test_sealed_files_tell_damage() -> None:
             unseal(wrong, 2, "thing", 100)
     with pytest.raises(MalformedError, match="at most 10 bytes"):
         unseal(data, 2, "thing", 10)
+    fewest, _ = limits.SEALED_ITEMS
+    assert unseal(seal({1: 2, 2: [0] * (fewest - 10)}), 2, "thing", 10_000)
+    with pytest.raises(MalformedError, match="too many items"):
+        unseal(seal({1: 2, 2: [0] * fewest}), 2, "thing", 10_000)
 
 
 def test_files_are_read_as_written(tmp_path: Path) -> None:

@@ -161,6 +161,9 @@ def test_evidence_of_other_histories_fails(made: Recording) -> None:
     foreign = Recording(session=b"\x09" * 16)
     foreign.turn(ask(max_tokens=3), PROMPT)
     assert verify_with_evidence(made.receipt(), foreign.evidence(), TRUST).code == "no-evidence"
+    # Of another session nothing else is looked at, so it accuses nobody.
+    damaged = replace(foreign.evidence(), opening=made.evidence().opening)
+    assert verify_with_evidence(made.receipt(), damaged, TRUST).code == "no-evidence"
 
 
 def test_replay_of_shown_records_needs_no_model() -> None:

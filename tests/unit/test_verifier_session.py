@@ -363,6 +363,32 @@ def test_a_receipt_of_another_session_is_refused() -> None:
     other.turn(ask(max_tokens=3), PROMPT)
     verdict = check(recorded(), receipt=other.receipt())
     assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "no-evidence")
+    # Of another session nothing else is looked at, so it accuses nobody.
+    damaged = replace(recorded().evidence(), opening=other.evidence().opening)
+    verdict = audit(damaged, MadeUpModel(), TRUST, receipt=other.receipt())
+    assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "no-evidence")
+
+
+def test_evidence_answers_for_the_receipt_or_shows_nothing() -> None:
+    made = Recording()
+    for _ in range(2):
+        made.turn(ask(max_tokens=3), PROMPT)
+    assert audit(made.evidence(turns=[1]), MadeUpModel(), TRUST, receipt=made.receipt(1)).status is Status.EXACT
+    verdict = audit(made.evidence(turns=[0]), MadeUpModel(), TRUST, receipt=made.receipt(1))
+    assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "no-evidence")
+    # Another provider's, which has a session of the same id.
+    other = PrivateKey.generate("other", b"o" * 32)
+    borrowed = replace(made.receipt(1), manifest=made.manifest.sign(other))
+    verdict = audit(made.evidence(turns=[1]), MadeUpModel(), [*TRUST, other.public], receipt=borrowed)
+    assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "no-evidence")
+
+
+def test_a_forged_receipt_is_no_receipt() -> None:
+    made = recorded()
+    good = made.receipt()
+    forged = made.log.head(1_800_000_005_000).sign(PrivateKey.generate("acme/session", b"x" * 32))
+    assert check(made, receipt=replace(good, head=forged)).code == "untrusted-key"
+    assert check(made, receipt=replace(good, head=good.head[:-1] + bytes([good.head[-1] ^ 1]))).code == "bad-signature"
 
 
 def test_full_evidence_must_tell_the_same_history() -> None:
