@@ -11,7 +11,7 @@ from verifiable.checking.caveats import About, Caveat
 from verifiable.checking.checks import OpenedReceipt, check_evidence_under, check_head, check_receipt, require_trust
 from verifiable.checking.offline import accepted, refused
 from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
-from verifiable.errors import MalformedError, VerifiableError, VerificationError
+from verifiable.errors import MalformedError, VerifiableError
 from verifiable.request.exchange import NOTHING, Asked
 from verifiable.request.request import Request, parse_canonical
 from verifiable.session.evidence import Evidence
