@@ -22,7 +22,6 @@ from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.manifest import Manifest, Runtime
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries, TopK
-from verifiable.session.records import Finish
 from verifier.model.worker import Worker
 
 SETTINGS = RuntimeSettings(n_ctx=1024, n_seq_max=1)
@@ -39,12 +38,12 @@ class HonestProvider:
         self._topk = TopK(min(manifest.k, model.n_vocab))
         self._held: list[int] = []
 
-    def answer(self, request: Request, recording: Recording | None = None, finish: Finish | None = None) -> Recording:
-        """Write one turn; the prompt goes in in chunks, every token after it alone."""
+    def answer(self, request: Request, recording: Recording | None = None, cut: int | None = None) -> Recording:
+        """Write one turn, cancelled after `cut` tokens; the prompt goes in in chunks, every token after it alone."""
         made = recording or Recording(manifest=self.manifest)
         self.forget()
         prompt = prompt_ids(self.model, request)
-        made.turn(request, prompt, self.row, pieces=self.model.piece, ends=self.model.eog, finish=finish)
+        made.turn(request, prompt, self.row, pieces=self.model.piece, ends=self.model.eog, cut=cut)
         return made
 
     def forget(self) -> None:

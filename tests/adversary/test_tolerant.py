@@ -34,7 +34,6 @@ from verifiable.manifest.manifest import Runtime
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries
 from verifiable.session.evidence import Kind
-from verifiable.session.records import Finish
 from verifier.auditing.rounding import decide_sessions
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
@@ -202,10 +201,10 @@ class LateCheat(HonestProvider):
         super().__init__(honest.model, honest.manifest, ALONE)
         self._cheap, self._after, self._turns = cheap, after, 0
 
-    def answer(self, request: Request, recording: Recording | None = None, finish: Finish | None = None) -> Recording:
+    def answer(self, request: Request, recording: Recording | None = None, cut: int | None = None) -> Recording:
         self._turns = len(prompt_ids(self.model, request)) + self._after
         self._cheap.forget()
-        return super().answer(request, recording, finish)
+        return super().answer(request, recording, cut)
 
     def row(self, ids: Sequence[int]) -> Entries:
         return super().row(ids) if len(ids) < self._turns else self._cheap.row(ids)

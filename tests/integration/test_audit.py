@@ -20,7 +20,6 @@ from verifiable.llama.settings import STOCK
 from verifiable.manifest.manifest import Manifest
 from verifiable.request.request import COMPLETION, Request
 from verifiable.session.evidence import Evidence, Kind
-from verifiable.session.records import Finish
 from verifier import Worker, audit
 from verifier.auditing.scope import audited
 from verifier.model.child import Child
@@ -61,7 +60,7 @@ def test_a_long_prompt_and_several_turns_verify(smol: HonestProvider, worker: Wo
     smol.answer(question("And then?", max_tokens=30, seed=3, verifiable={}), made)
     smol.answer(ask(COMPLETION, prompt=[3, 4, 5, 6], max_tokens=10), made)
     smol.answer(ask(COMPLETION, prompt="Once upon a time", max_tokens=20, stop=["the"]), made)
-    smol.answer(question(max_tokens=5), made, Finish.CANCELLED)
+    smol.answer(question(max_tokens=5), made, cut=4)
     made.close()
     verdict = audit(made.evidence(), worker, TRUST, receipt=made.receipt())
     assert (verdict.status, verdict.code) == (Status.EXACT, None)
