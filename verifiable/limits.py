@@ -87,6 +87,9 @@ SYSTEM_BYTES: Final = 4096
 CACHE_TYPE_BYTES: Final = 32
 DEVICE_BYTES: Final = 256
 SCALING_BYTES: Final = 16
+LIBRARIES: Final = 32
+LIBRARY_BYTES: Final = 64
+COMPILER_BYTES: Final = 256
 ROPE: Final[Mapping[str, tuple[float, float]]] = {
     "freq_base": (1.0, 1e12),
     "freq_scale": (1e-4, 1e4),

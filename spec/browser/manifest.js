@@ -86,13 +86,29 @@ function parseModel(value) {
   return { ...model, suppressed: more.has(2) ? suppressedOf(more.get(2), model.vocabulary) : [] };
 }
 
+/** The files of machine code that compute, by their names. */
+function librariesOf(value) {
+  const found = arrayOf(value, null, "libraries").map((entry) => {
+    const [name, digest] = arrayOf(entry, 2, "a library");
+    if (!/^[A-Za-z0-9_.+-]+$/.test(textOf(name, "library name", LIMITS.LIBRARY_BYTES)))
+      throw malformed("library name", "letters, digits, and _ . + -", name);
+    return { name, sha256: bytesOf(digest, "library hash", 32) };
+  });
+  const ascending = found.every(({ name }, i) => i === 0 || name > found[i - 1].name);
+  if (!found.length || found.length > LIMITS.LIBRARIES || !ascending)
+    throw malformed("libraries", `1 to ${LIMITS.LIBRARIES}, by ascending names`, found.length);
+  return found;
+}
+
 function parseRuntime(value) {
-  const [items, more] = withMore(value, 16, 10, "manifest runtime");
+  const [items, more] = withMore(value, 16, 12, "manifest runtime");
   const [build, bindings, system, context, batch, microBatch, typeK, typeV] = items;
   const [flash, unified, repack, tiled, window, layers, fingerprint, invariant] = items.slice(8);
   const device = more.has(1) ? textOf(more.get(1), "device", LIMITS.DEVICE_BYTES) : null;
   if (device === "") throw malformed("device", "no key where there is no name");
   if (more.has(10) && more.get(10) !== true) throw malformed("rows in pairs", "true, or no key");
+  const compiler = more.has(12) ? textOf(more.get(12), "compiler", LIMITS.COMPILER_BYTES) : null;
+  if (compiler === "") throw malformed("compiler", "no key where it is not known");
   const rope = {};
   for (const [key, [name, read]] of Object.entries(ROPE))
     if (more.has(Number(key))) rope[name] = read(more.get(Number(key)), `rope ${name}`);
@@ -110,6 +126,8 @@ function parseRuntime(value) {
     device,
     rope,
     pairs: more.has(10),
+    libraries: more.has(11) ? librariesOf(more.get(11)) : [],
+    compiler,
   };
 }
 

@@ -122,6 +122,8 @@ const OPERATIONS = {
       device: found.device ?? "",
       rope: found.rope,
       pairs: found.pairs,
+      libraries: found.libraries.map(({ name, sha256 }) => [name, hex(sha256)]),
+      compiler: found.compiler ?? "",
       drafters: found.drafters,
       session_keys: found.sessionKeys.map((key) => hex(key.kid)),
       log: found.log?.name ?? null,

@@ -19,7 +19,7 @@ from spec.generate.world import (
     pack,
 )
 from verifiable import limits
-from verifiable.manifest.manifest import ALL_LAYERS, LOG_PROBABILITIES, AdapterFile, ModelFile, Rope
+from verifiable.manifest.manifest import ALL_LAYERS, LOG_PROBABILITIES, AdapterFile, Library, ModelFile, Rope
 from verifiable.sampling.sampler import SamplingDefaults
 from verifiable.session.evidence import PackedTokens
 from verifiable.session.records import NonceSource, Source
@@ -218,7 +218,20 @@ def manifest() -> VectorFile:
         ("a YaRN context of 2^31", 9, 2**31),
         ("rows not in pairs, said outright", 10, False),
         ("rows in pairs as 1", 10, 1),
-        ("a runtime's eleventh key", 11, 0),
+        ("no libraries", 11, []),
+        ("libraries as a map", 11, {"libggml": bytes(32)}),
+        ("33 libraries", 11, [[f"lib{at:02}", bytes(32)] for at in range(33)]),
+        ("a library twice", 11, [["libggml", bytes(32)]] * 2),
+        ("libraries in descending order", 11, [["libllama", bytes(32)], ["libggml", bytes(32)]]),
+        ("a library's hash of 31 bytes", 11, [["libggml", bytes(31)]]),
+        ("a library without a name", 11, [["", bytes(32)]]),
+        ("a library's name of 65 bytes", 11, [["l" * 65, bytes(32)]]),
+        ("a library's name with a space", 11, [["lib ggml", bytes(32)]]),
+        ("a library's name with a newline", 11, [["libggml\n", bytes(32)]]),
+        ("a compiler without a name", 12, ""),
+        ("a compiler of 257 bytes", 12, "c" * 257),
+        ("a compiler as bytes", 12, b"GCC"),
+        ("a runtime's thirteenth key", 13, 0),
         ("a runtime's key as text", "device", "CUDA0"),
     ):
         changed(name, 6, [*runtime, {key: value}])
@@ -272,6 +285,7 @@ def _manifests_that_say_more(file: VectorFile) -> None:
     model, runtime = MANIFEST.model, MANIFEST.runtime
     one = AdapterFile("style.gguf", digest("adapter"), 4096, 0.5)
     two = AdapterFile("tone.gguf", digest("second adapter"), 1, -1.3)
+    libraries = tuple(Library(name, digest(name)) for name in ("libggml-cpu", "libllama", "libm"))
     yarn = Rope(1e6, 0.25, "yarn", 1.0, 0.0, 32.0, 1.0, 4096)
     for name, found in {
         "an adapter": replace(MANIFEST, model=replace(model, adapters=(one,))),
@@ -282,6 +296,9 @@ def _manifests_that_say_more(file: VectorFile) -> None:
         ),
         "another RoPE base": replace(MANIFEST, runtime=replace(runtime, rope=Rope(freq_base=500_000.0))),
         "every RoPE setting, and a device": replace(MANIFEST, runtime=replace(runtime, device="none", rope=yarn)),
+        "libraries, and their compiler": replace(
+            MANIFEST, runtime=replace(runtime, libraries=libraries, compiler="GCC: (Debian 12.2.0-14) 12.2.0")
+        ),
         "rows in pairs": replace(MANIFEST, runtime=replace(runtime, pairs=True)),
         "a repeat penalty by default": replace(MANIFEST, defaults=SamplingDefaults(0.8, 4, 0.9, 0.0, 1.1, 64)),
     }.items():

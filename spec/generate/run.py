@@ -167,6 +167,8 @@ def manifest(case: Case) -> Any:
         "device": found.runtime.device,
         "rope": found.runtime.rope.stated(),
         "pairs": found.runtime.pairs,
+        "libraries": [[each.name, each.sha256.hex()] for each in found.runtime.libraries],
+        "compiler": found.runtime.compiler,
         "drafters": list(found.drafters),
         "session_keys": [item.kid.hex() for item in found.session_keys],
         "log": None if found.log is None else found.log.name,

@@ -16,7 +16,7 @@ from tests.integration.serving import http
 from verifiable.cli import main
 from verifiable.llama.probe.probe import ProbeResult
 from verifiable.llama.settings import RuntimeSettings
-from verifiable.manifest.manifest import Manifest, ModelIdentity
+from verifiable.manifest.manifest import Library, Manifest, ModelIdentity
 from verifiable.request.request import Request
 
 pytestmark = pytest.mark.slow
@@ -37,12 +37,19 @@ class FalseRuntime(HiddenPrompt):
 
 
 LIES = {
-    "a device of another build": ({"device": "CUDA0", "n_gpu_layers": 99}, "environment"),
+    "a device of another build": ({"device": "CUDA0", "n_gpu_layers": 99, "libraries": ()}, "environment"),
+    "a device that its files do not know": ({"device": "CUDA0", "n_gpu_layers": 99}, "runtime-impossible"),
+    "a fingerprint of its own": ({"fingerprint": b"f" * 32}, "fingerprint-unexplained"),
+    "a fingerprint and a compiler of its own": (
+        {"fingerprint": b"f" * 32, "compiler": "GCC: 11.3.0", "libraries": (Library("libggml", b"l" * 32),)},
+        "fingerprint-differs",
+    ),
     "a context that no machine has": ({"n_ctx": 2**31 - 1}, "runtime-impossible"),
     "an unknown type of cache": ({"type_k": "q1_9"}, "runtime-impossible"),
     "a quantised cache without fused attention": ({"type_v": "q8_0", "flash_attn": False}, "runtime-impossible"),
     "batches of nothing": ({"n_batch": 0}, "runtime-impossible"),
 }
+INCONCLUSIVE = {"environment", "fingerprint-differs", "fingerprint-unexplained"}
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -67,4 +74,5 @@ def test_no_runtime_hides_a_wrong_prompt(
                 status = main(["audit", str(receipt), *options])
                 (verdict,) = json.loads(capsys.readouterr().out)["verdicts"]
                 assert verdict["code"] == expected, verdict
-                assert status == (3 if expected == "environment" else 1)
+                assert status == (3 if expected in INCONCLUSIVE else 1)
+                assert ("compiled by GCC: 11.3.0" in verdict.get("hint", "")) == (expected == "fingerprint-differs")

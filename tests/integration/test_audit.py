@@ -17,7 +17,7 @@ from tests.sessions import TRUST, Recording, ask
 from verifiable.checking.verdict import Status
 from verifiable.errors import VerificationError
 from verifiable.llama.settings import STOCK
-from verifiable.manifest.manifest import Manifest
+from verifiable.manifest.manifest import Library, Manifest
 from verifiable.request.request import COMPLETION, Request
 from verifiable.session.evidence import Evidence, Kind
 from verifier import Worker, audit
@@ -51,7 +51,7 @@ def test_one_by_one_and_chunks_give_the_same_bits(smol: HonestProvider, worker: 
         verdict = audit(evidence, worker, TRUST, receipt=made.receipt(), text=made.texts[0])
         assert (verdict.status, verdict.code) == (Status.EXACT, None)
         assert verdict.tokens_checked == verdict.tokens_total > 0
-    assert len(made.evidence().encode()) < 4 * verdict.tokens_total + 2048
+    assert len(made.evidence().encode()) < 4 * verdict.tokens_total + 2560
 
 
 def test_a_long_prompt_and_several_turns_verify(smol: HonestProvider, worker: Worker) -> None:
@@ -134,7 +134,8 @@ def test_stock_settings_are_not_invariant_and_so_inconclusive(smol: HonestProvid
 
 
 def test_another_fingerprint_is_inconclusive_and_says_both(smol: HonestProvider, worker: Worker) -> None:
-    other = replace(smol.manifest, runtime=replace(smol.manifest.runtime, fingerprint=b"f" * 32))
+    elsewhere = replace(smol.manifest.runtime, fingerprint=b"f" * 32, libraries=(Library("libggml", b"l" * 32),))
+    other = replace(smol.manifest, runtime=elsewhere)
     made = HonestProvider(smol.model, other).answer(question(max_tokens=4))
     verdict = audit(made.evidence(), worker, TRUST)
     assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "fingerprint-differs")
@@ -144,13 +145,23 @@ def test_another_fingerprint_is_inconclusive_and_says_both(smol: HonestProvider,
     assert smol.manifest.runtime.fingerprint.hex() in verdict.found
 
 
+def test_another_fingerprint_of_the_same_files_is_told_apart(smol: HonestProvider, worker: Worker) -> None:
+    assert len(smol.manifest.runtime.libraries) > 3
+    other = replace(smol.manifest, runtime=replace(smol.manifest.runtime, fingerprint=b"f" * 32))
+    made = HonestProvider(smol.model, other).answer(question(max_tokens=4))
+    verdict = audit(made.evidence(), worker, TRUST)
+    assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "fingerprint-unexplained")
+    assert verdict.found == (b"f" * 32).hex()
+
+
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
         ({"n_ctx": 2**31 - 1}, "runtime-impossible"),
         ({"type_k": "f99"}, "runtime-impossible"),
         ({"n_batch": 0}, "runtime-impossible"),
-        ({"device": "CUDA0"}, "environment"),
+        ({"device": "CUDA0"}, "runtime-impossible"),  # by the very files that compute here
+        ({"device": "CUDA0", "libraries": ()}, "environment"),
         ({"n_ubatch": 2**31 - 1, "n_batch": 2**31 - 1}, None),
     ],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import hashlib
 import math
 import os
 import subprocess
@@ -256,5 +257,11 @@ def test_the_build_is_named():
     assert info.bindings == "llama-cpp-python 0.3.36"
     assert "ggml" in info.build
     assert "CPU" in info.system
-    assert len(library.digest()) == 32
-    assert library.digest() == library.digest()
+    assert info == library.build_info()
+    folder = Path(str(library.library().llama_cpp._base_path))
+    files = {each.name: each.sha256 for each in info.libraries}
+    assert {"libggml", "libggml-base", "libggml-cpu", "libllama"} <= files.keys()
+    assert files["libggml-cpu"] == hashlib.sha256((folder / "libggml-cpu.so").read_bytes()).digest()
+    if sys.platform == "linux":
+        assert any(name.startswith(("libm", "ld-musl")) for name in files)
+    assert "GCC" in info.compiler or "clang" in info.compiler

@@ -393,7 +393,9 @@ def test_what_decides_the_result_is_in_the_key(tiny_models):
         others.append(probe_cache.key(identity, replace(INVARIANT, **change), probe_plan.SEED))
     for n, one in enumerate([base, *others]):
         assert all(one != other for other in [base, *others][:n])
-    assert {"build", "libraries", "machine"} <= set(base)
+    assert {"build", "machine"} <= set(base)
+    info = library.build_info()
+    assert [[each.name, each.sha256.hex()] for each in info.libraries] in base["build"]
 
 
 @pytest.mark.parametrize(
@@ -410,7 +412,7 @@ def test_what_decides_the_result_is_in_the_key(tiny_models):
         lambda data: data.replace(b'"schedules": [', b'"schedules": [], "x": ['),
         lambda data: data.replace(b'"seconds"', b'"second"'),
         lambda data: data.replace(b'"probe"', b'"prob"'),
-        lambda data: data + b" " * 100_000,
+        lambda data: data + b" " * (1 << 22),
     ],
 )
 def test_a_damaged_entry_is_measured_again_and_replaced(tiny_models, tmp_path, damage):
@@ -473,6 +475,33 @@ def test_the_command_on_a_sound_model(tiny_models, tmp_path):
     again = run_command("--model", path, "--fresh", "--json", cache=tmp_path / "other")
     assert json.loads(again.stdout)["fingerprint"] == facts["fingerprint"]
     assert not (tmp_path / "other").exists()
+
+
+def test_the_command_names_the_first_operation_in_which_two_machines_differ(tiny_models, tmp_path):
+    """The other machine is played by a probe with another type of cache, which then says that it had this one."""
+    path, other = str(tiny_models["llama"]), tmp_path / "other.json"
+    facts = json.loads(run_command("--model", path, "--json", cache=tmp_path).stdout)
+    assert len(facts["pieces"]["operations"]) > 60
+    assert {name.split(":")[0] for name, _ in facts["pieces"]["operations"]} == {"200 rows", "1 rows", "8 rows"}
+    other.write_text(json.dumps(facts))
+    same = run_command("--model", path, "--compare", str(other), cache=tmp_path)
+    assert same.returncode == 0, same.stderr
+    assert "SAME BITS at" in same.stdout
+    away = json.loads(run_command("--model", path, "--kv-type", "q8_0", "--json", cache=tmp_path).stdout)
+    away["settings"] = facts["settings"]
+    away["build"]["compiler"] = "another compiler\x1b[2J"
+    other.write_text(json.dumps(away))
+    differs = run_command("--model", path, "--compare", str(other), cache=tmp_path)
+    assert differs.returncode == 3
+    assert "First        200 rows: FLASH_ATTN_EXT (number 7" in differs.stdout
+    assert "compiler: another compiler[2J; here GCC" in differs.stdout
+    told = json.loads(run_command("--model", path, "--compare", str(other), "--json", cache=tmp_path).stdout)
+    assert told["comparison"]["operation"] == "200 rows: FLASH_ATTN_EXT"
+    assert told["comparison"]["same"] is False
+    other.write_text(json.dumps({**facts, "settings": {}}))
+    wrong = run_command("--model", path, "--compare", str(other), cache=tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "of other settings" in wrong.stderr
 
 
 def test_the_command_where_it_is_not_invariant(tiny_models, tmp_path):

@@ -14,7 +14,7 @@ from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import END_TOKEN, SESSION, TRUST, K, Recording, ask, identity, made_up, manifest, runtime
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import EngineError, PolicyError, VerificationError
-from verifiable.manifest.manifest import LOG_PROBABILITIES, ModelIdentity
+from verifiable.manifest.manifest import LOG_PROBABILITIES, Library, ModelIdentity
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams, choose
 from verifiable.session.evidence import Evidence, Kind
@@ -296,6 +296,43 @@ def test_what_cannot_be_decided_here_is_inconclusive(model: MadeUpModel, made: d
     assert verdict.expected
     assert verdict.found
     assert model.scored == 0
+
+
+def test_another_fingerprint_says_what_to_build_or_that_nothing_explains_it() -> None:
+    files = (Library("libggml-cpu", b"a" * 32), Library("libm", b"m" * 32))
+    here = Probed(True, b"y" * 32, ("b1", "0", "none"), files, "GCC 12", True)
+    own: dict[str, Any] = {"libraries": files, "compiler": "GCC 12"}
+
+    def audited(stated: dict[str, Any], there: Probed = here) -> Verdict:
+        made = recorded(manifest=manifest(runtime=runtime(**stated)))
+        verdict = check(made, model=MadeUpModel(probed=there))
+        assert verdict.status is Status.INCONCLUSIVE
+        return verdict
+
+    same = audited(own)
+    assert (same.code, same.found) == ("fingerprint-unexplained", runtime().fingerprint.hex())
+    for there in (here, replace(here, libraries=())):
+        assert audited({}, there).code == "fingerprint-differs"  # nothing is said about files
+    gpu = audited({**own, "device": "CUDA0"}, replace(here, processor_only=False))
+    assert gpu.code == "fingerprint-differs"  # which GPU it was is not known
+    assert "the same kind of machine" in (gpu.hint or "")
+    others = {**own, "libraries": (replace(files[0], sha256=b"b" * 32), files[1])}
+    for stated, said in (
+        ({}, "your build and compiler, but other files: libggml-cpu"),
+        ({"compiler": "GCC 11"}, "compiled by GCC 11, not GCC 12"),
+        ({"system": "AVX512 = 1"}, "with AVX512 = 1"),
+        ({"build": "b2"}, "0 (b2)"),
+    ):
+        verdict = audited({**others, **stated})
+        assert verdict.code == "fingerprint-differs"
+        assert said in (verdict.hint or "")
+
+
+def test_settings_that_nobody_can_run_are_the_providers() -> None:
+    for stated in ({"type_k": "q1_9"}, {"n_ubatch": 0}, {"type_v": "q4_0", "flash_attn": False}):
+        for more in ({}, {"invariant": False}):
+            verdict = check(recorded(manifest=manifest(runtime=runtime(**stated, **more))))
+            assert (verdict.status, verdict.code) == (Status.FAILED, "runtime-impossible")
 
 
 def test_a_manifest_that_contradicts_its_file_fails() -> None:

@@ -34,6 +34,7 @@ INCONCLUSIVE_CODES = frozenset(
         "untrusted-key",
         "newer-version",
         "fingerprint-differs",
+        "fingerprint-unexplained",
         "not-invariant",
         "not-raw-logits",
         "model-differs",

@@ -19,6 +19,7 @@ from verifiable.llama.gguf.identity import identify
 from verifiable.llama.gguf.lora import parse_adapters
 from verifiable.llama.library import load_library
 from verifiable.llama.probe.cache import default_folder
+from verifiable.llama.probe.compare import Comparison, OtherProbe, compare, model_json
 from verifiable.llama.probe.probe import ProbeResult, ScheduleResult, probe_and_pair
 from verifiable.llama.settings import KV_TYPES, RuntimeSettings, as_dict
 from verifiable.manifest.manifest import ModelIdentity
@@ -44,6 +45,10 @@ def probe(
     lora: Lora = None,
     device: DeviceOptions,
     rope: RopeOptions,
+    other: Annotated[
+        Path | None,
+        typer.Option("--compare", metavar="FILE", help="What `probe --json` said elsewhere: say where the two part."),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure, whatever was measured before, and keep nothing.")
     ] = False,
@@ -51,8 +56,8 @@ def probe(
 ) -> int:
     """Measure whether a model's logits depend on batching, threads and neighbours here.
 
-    Exit status: 0 they do not, so exact audits are possible; 3 they do; 2 the file or an option is wrong; 4 the
-    environment does not allow it.
+    Exit status: 0 they do not, so exact audits are possible; 3 they do, or the other machine that was compared has
+    other bits; 2 the file or an option is wrong; 4 the environment does not allow it.
     """
     if kv_type not in KV_TYPES:
         raise PolicyError("--kv-type", expected=", ".join(KV_TYPES), found=kv_type)
@@ -66,6 +71,7 @@ def probe(
         device=device.device,
         rope=rope.settings(),
     )
+    there = None if other is None else OtherProbe.load(other)
     # The comparison needs two threads, and must end on a busy machine, too.
     load_library(tiled, passive=True)
     with Bars() as bars:
@@ -74,11 +80,17 @@ def probe(
         cache = None if fresh else default_folder()
         report = partial(bars, "Numerics probe")
         settings, result = probe_and_pair(model, settings, report, cache, identity=identity, adapters=adapters)
-    print(_as_json(result, identity, settings) if as_json else _as_text(result, identity, settings))
-    return 0 if result.invariant else EXIT_NOT_INVARIANT
+    found = None if there is None else compare(identity, settings, result, there)
+    if as_json:
+        print(_as_json(result, identity, settings, found))
+    else:
+        print(_as_text(result, identity, settings))
+        if found is not None and there is not None:
+            print(f"\n{_compared(found, there)}")
+    return 0 if result.invariant and (found is None or found.same) else EXIT_NOT_INVARIANT
 
 
-def _as_json(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSettings) -> str:
+def _as_json(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSettings, found: Comparison | None) -> str:
     schedules = [dataclasses.asdict(each) for each in result.schedules]
     for each in schedules:
         if not math.isfinite(each["worst"]):
@@ -86,16 +98,19 @@ def _as_json(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSett
     facts = {
         "invariant": result.invariant,
         "fingerprint": result.fingerprint.hex(),
-        "files": [{"name": f.name, "sha256": f.sha256.hex(), "size": f.size} for f in identity.files],
-        "adapters": [
-            {"name": f.name, "sha256": f.sha256.hex(), "size": f.size, "scale": f.scale} for f in identity.adapters
-        ],
+        **dict(zip(("files", "adapters"), model_json(identity), strict=True)),
         "architecture": identity.architecture,
         "settings": as_dict(settings),
-        "build": result.build._asdict(),
+        "build": {
+            **result.build._asdict(),
+            "libraries": {each.name: each.sha256.hex() for each in result.build.libraries},
+        },
         "schedules": schedules,
         "seconds": round(result.seconds, 3),
+        "pieces": dataclasses.asdict(result.pieces),
     }
+    if found is not None:
+        facts["comparison"] = {"same": found.same, **dataclasses.asdict(found)}
     return json.dumps(facts, indent=2, allow_nan=False)
 
 
@@ -120,6 +135,23 @@ def _verdict(result: ScheduleResult) -> str:
     return "no: " + ("; ".join(differs) or "nothing could be compared")
 
 
+def _compared(found: Comparison, there: OtherProbe) -> str:
+    """What came of the comparison with another machine, for people."""
+    (apart, positions), operations = found.positions, f"{found.operations:,} operations"
+    lines = [f"Against      {there.fingerprint.hex()}"]
+    if found.same:
+        lines.append(f"SAME BITS at {positions} positions, and in {operations}.")
+    else:
+        lines.append(f"OTHER BITS at {apart} of {positions} positions, and in {found.differing:,} of {operations}.")
+    if found.operation is not None:
+        lines.append(f"First        {found.operation} (number {found.place} in the order of computation)")
+    if found.position is not None:
+        lines.append(f"Logits       from position {found.position}")
+    for name, (theirs, here) in found.stated.items():
+        lines.append(f"There        {name}: {theirs or 'nothing'}; here {here or 'nothing'}")
+    return "\n".join("".join(filter(str.isprintable, line)) for line in lines)
+
+
 def _as_text(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSettings) -> str:
     on = [name for name in ("repack", "tiled", "kv_unified") if getattr(settings, name)]
     rows = ", rows in pairs" if settings.pairs else ""
@@ -130,6 +162,7 @@ def _as_text(result: ProbeResult, identity: ModelIdentity, settings: RuntimeSett
         *([f"Device       {settings.device or 'all'}"] if settings.device or settings.n_gpu_layers else []),
         *([f"RoPE         {settings.rope}"] if settings.rope.stated() else []),
         f"Build        {result.build.build}; {result.build.bindings}",
+        *([f"Compiler     {result.build.compiler}"] if result.build.compiler else []),
         f"Fingerprint  {result.fingerprint.hex()}",
         "",
         f"{'Against whole chunks':<{_NAME_WIDTH}}  same bits?",

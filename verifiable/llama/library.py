@@ -8,7 +8,6 @@ manifest says about a run must be what happened.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib
 import os
 import sys
@@ -20,6 +19,8 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from verifiable.errors import EngineError
+from verifiable.llama import machine_code
+from verifiable.manifest.libraries import Library
 
 TILED: Final = "GGML_CPU_TILED_MM"
 """Read once, at the first matrix product, by ggml-cpu/tiled/tiled.cpp."""
@@ -40,11 +41,20 @@ _callback: Any = None  # the C side keeps only the address: it must stay referen
 
 
 class BuildInfo(NamedTuple):
-    """What code computes: versions of llama.cpp and of its bindings, and the instruction sets it was built for."""
+    """What code computes: versions of llama.cpp and of its bindings, the instruction sets it was built for, the files
+    of machine code and their compiler (empty where they do not say).
+    """
 
     build: str
     bindings: str
     system: str
+    libraries: tuple[Library, ...] = ()
+    compiler: str = ""
+
+    @property
+    def stated(self) -> tuple[str, str, str]:
+        """What llama.cpp and its bindings say of themselves."""
+        return self.build, self.bindings, self.system
 
 
 def load_library(tiled: bool, *, passive: bool = False) -> ModuleType:
@@ -127,7 +137,7 @@ def is_tiled() -> bool | None:
 
 
 def build_info() -> BuildInfo:
-    """Versions and instruction sets of the loaded library. Equal for equal builds, different for most others."""
+    """Of the loaded library. What it states is equal for many builds that compute otherwise; the files are not."""
     module = library()
     parts = [module.llama_version().decode("utf-8", "replace")]
     for symbol in ("ggml_version", "ggml_commit"):
@@ -139,7 +149,14 @@ def build_info() -> BuildInfo:
         function.argtypes = []
         parts.append(f"{symbol.replace('_', ' ')} {function().decode('utf-8', 'replace')}")
     system = module.llama_print_system_info().decode("utf-8", "replace")
-    return BuildInfo(", ".join(parts), f"llama-cpp-python {module.__version__}", system.strip(" |"))
+    folder = Path(str(module.llama_cpp._base_path))
+    return BuildInfo(
+        ", ".join(parts),
+        f"llama-cpp-python {module.__version__}",
+        system.strip(" |"),
+        machine_code.in_use(folder),
+        machine_code.compiler(folder),
+    )
 
 
 def shared_library(name: str, what: str, functions: Sequence[tuple[str, Any, list[Any]]] = ()) -> Any:
@@ -155,17 +172,6 @@ def shared_library(name: str, what: str, functions: Sequence[tuple[str, Any, lis
         call = getattr(loaded, function)
         call.restype, call.argtypes = result, arguments
     return loaded
-
-
-def digest() -> bytes:
-    """SHA-256 over the library files in use, 32 bytes: tells builds apart that give themselves the same name."""
-    folder = Path(str(library().llama_cpp._base_path))
-    total = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        # Each is there under several names; the plain one is what was loaded.
-        if path.name.startswith(("libllama", "libggml", "llama", "ggml")) and path.suffix in (".so", ".dylib", ".dll"):
-            total.update(hashlib.sha256(path.read_bytes()).digest())
-    return total.digest()
 
 
 def forget_log() -> None:

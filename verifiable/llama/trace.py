@@ -12,10 +12,12 @@ that were learnt for the same operation.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from typing import Final
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verifiable.errors import EngineError
 from verifiable.llama import library
@@ -28,7 +30,7 @@ _SELECTION: Final = b"GET_ROWS"
 _EMBEDDING: Final = b"embd"
 """The first result of each graph (`llm_graph_context::build_inp_embd`), one row for each token in it."""
 
-_OFF, _LEARN, _CHECK = range(3)
+_OFF, _LEARN, _CHECK, _NOTE = range(4)
 _Key = tuple[bytes, int]
 
 
@@ -38,6 +40,7 @@ class Trace:
     Attributes:
         compared: results looked up so far, one for each operation and token.
         difference: name of the first operation with a result that was not learnt, or None.
+        noted: name and SHA-256 of the whole result of each operation since `note`, in the order of computation.
     """
 
     def __init__(self) -> None:
@@ -57,6 +60,7 @@ class Trace:
         self._failure: Exception | None = None
         self.compared = 0
         self.difference: str | None = None
+        self.noted: list[tuple[str, bytes]] = []
         self.callback = library.library().llama_cpp.ggml_backend_sched_eval_callback(self._called)
 
     def learn(self, rows: int, first: int, outputs: int) -> None:
@@ -69,8 +73,13 @@ class Trace:
         """Look up the results of the next decode, whose tokens have all been learnt and all have logits."""
         self._begin(_CHECK, rows)
 
+    def note(self) -> None:
+        """Note the results of the next decode, for comparison with another machine's."""
+        self.noted = []
+        self._begin(_NOTE, 0)
+
     def stop(self) -> None:
-        """End what `learn` or `check` began. Raises EngineError where the results could not be read."""
+        """End what `learn`, `check` or `note` began. Raises EngineError where the results could not be read."""
         self._mode = _OFF
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -110,6 +119,10 @@ class Trace:
         key = (name, number)
         if not size or not self._ggml.ggml_is_contiguous(tensor):
             return
+        if self._mode == _NOTE:
+            label = _label(name, operation) + (f" #{number}" if number else "")
+            self.noted.append((label, hashlib.sha256(self._read(tensor, size).data).digest()))
+            return
         if self._mode == _LEARN:
             if name == _EMBEDDING:
                 self._width = size // self._rows
@@ -131,12 +144,19 @@ class Trace:
         seen = self._shares(tensor, size, share)
         self.compared += len(seen)
         if self.difference is None and not known.issuperset(seen):
-            label = name if name == operation else name + b", " + operation
-            self.difference = label.decode("utf-8", "replace")
+            self.difference = _label(name, operation)
 
     def _shares(self, tensor: int, size: int, share: int) -> list[int]:
+        # A checksum will do: nobody chooses these values, and the probe's result is for the one who runs it.
+        data = self._read(tensor, size).data
+        return [crc32(data[at : at + share]) for at in range(0, size, share)]
+
+    def _read(self, tensor: int, size: int) -> NDArray[np.uint8]:
+        """The first `size` bytes of a result."""
         buffer = np.empty(size, np.uint8)
         self._ggml.ggml_backend_tensor_get(tensor, buffer.ctypes.data, 0, size)
-        # A checksum will do: nobody chooses these values, and the probe's result is for the one who runs it.
-        data = buffer.data
-        return [crc32(data[at : at + share]) for at in range(0, size, share)]
+        return buffer
+
+
+def _label(name: bytes, operation: bytes) -> str:
+    return (name if name == operation else name + b", " + operation).decode("utf-8", "replace")

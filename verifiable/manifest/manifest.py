@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from verifiable import limits
 from verifiable.errors import MalformedError, NewerVersionError, VerificationError
+from verifiable.manifest import libraries
 from verifiable.manifest.identity import AdapterFile, ModelFile, ModelIdentity, with_more
+from verifiable.manifest.libraries import Library
 from verifiable.manifest.rope import MODELS_OWN, Rope
 from verifiable.sampling.sampler import SamplingDefaults
 from verifiable.wire import cose, encoding
@@ -25,6 +27,7 @@ __all__ = [
     "RAW_LOGITS",
     "TYPE",
     "AdapterFile",
+    "Library",
     "Manifest",
     "ModelFile",
     "ModelIdentity",
@@ -57,6 +60,7 @@ class Runtime:
     probe's SHA-256 under these settings; `invariant` says whether the probe found that batching, threads and
     speculation change no bit. `device` names the devices of the GPU layers, empty where llama.cpp chose; `rope` is how
     positions are turned into angles, where that is not left to the model. `pairs`: no row was ever computed alone.
+    `libraries` are the files that compute, by name; `compiler` is what they say of theirs, empty where they do not.
     """
 
     build: str
@@ -78,16 +82,22 @@ class Runtime:
     device: str = ""
     rope: Rope = MODELS_OWN
     pairs: bool = False
+    libraries: tuple[Library, ...] = ()
+    compiler: str = ""
 
     def to_cbor(self) -> list[encoding.Value]:
         more: encoding.Map = {**({1: self.device} if self.device else {}), **self.rope.to_cbor()}
         if self.pairs:
             more[10] = True
+        if self.libraries:
+            more[11] = libraries.to_cbor(self.libraries)
+        if self.compiler:
+            more[12] = self.compiler
         return [*(getattr(self, name) for name in self.__slots__[:_ALWAYS]), *([more] if more else [])]
 
     @classmethod
     def from_cbor(cls, value: encoding.Value) -> Runtime:
-        items, more = with_more(value, _ALWAYS, range(1, 11), "manifest runtime")
+        items, more = with_more(value, _ALWAYS, range(1, 13), "manifest runtime")
         device = encoding.text(more.get(1, ""), "runtime device", limits.DEVICE_BYTES)
         if not device and 1 in more:
             raise MalformedError("runtime device", expected="no key where llama.cpp chooses", found="an empty name")
@@ -113,6 +123,8 @@ class Runtime:
             device,
             Rope.from_cbor(more),
             10 in more,
+            libraries.from_cbor(more.get(11, [])),
+            encoding.text(more.get(12, ""), "runtime compiler", limits.COMPILER_BYTES),
         )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 
 from verifiable.errors import PolicyError
-from verifiable.manifest.manifest import RAW_LOGITS, AdapterFile, Manifest, ModelIdentity
-from verifier.model.reexecute import Reexecutor
+from verifiable.manifest.manifest import RAW_LOGITS, AdapterFile, Manifest, ModelIdentity, Runtime
+from verifier.model.reexecute import Probed, Reexecutor
 from verifier.offline.fault import Fault
 
 
@@ -87,12 +87,42 @@ def compare_numerics(manifest: Manifest, worker: Reexecutor) -> Fault | None:
             found=f"build {probed.build[0]}" if probed.build else "another build",
             hint="Audit on a machine with the provider's build of llama.cpp.",
         )
-    if probed.fingerprint != runtime.fingerprint:
+    return None if probed.fingerprint == runtime.fingerprint else _other_bits(runtime, probed)
+
+
+def _other_bits(runtime: Runtime, probed: Probed) -> Fault:
+    if runtime.libraries and runtime.libraries == probed.libraries and probed.processor_only:
         return Fault(
-            "fingerprint-differs",
-            "this machine computes other bits than the provider's, also for an honest provider",
-            expected=f"{runtime.fingerprint.hex()} ({runtime.build})",
-            found=f"{probed.fingerprint.hex()} ({probed.build[0] if probed.build else 'unknown build'})",
-            hint="Audit on the same class of machine and the same build of llama.cpp, or statistically.",
+            "fingerprint-unexplained",
+            "the provider states other bits than the very files that it names compute here",
+            expected=f"{probed.fingerprint.hex()}, as these files compute here",
+            found=runtime.fingerprint.hex(),
+            hint="Another kind of processor may explain it. Ask the provider for what `verifiable probe --json` says, "
+            "and see where the two part: `verifiable probe --compare FILE`.",
         )
-    return None
+    return Fault(
+        "fingerprint-differs",
+        "this machine computes other bits than the provider's, also for an honest provider",
+        expected=f"{runtime.fingerprint.hex()} ({runtime.build})",
+        found=f"{probed.fingerprint.hex()} ({probed.build[0] if probed.build else 'unknown build'})",
+        hint=f"{_rebuild(runtime, probed)} Or audit statistically.",
+    )
+
+
+def _rebuild(runtime: Runtime, probed: Probed) -> str:
+    """What to build to be of the provider's class: what it states otherwise than is so here."""
+    build, bindings, system = (*probed.build, "", "", "")[:3]
+    wanted = []
+    if (runtime.build, runtime.bindings) != (build, bindings):
+        wanted.append(f"{runtime.bindings} ({runtime.build})")
+    if runtime.system != system:
+        wanted.append(f"with {runtime.system[:400]}")
+    if runtime.compiler and runtime.compiler != probed.compiler:
+        wanted.append(f"compiled by {runtime.compiler}" + (f", not {probed.compiler}" if probed.compiler else ""))
+    if wanted:
+        return f"To be of its numerics class, build llama.cpp as it does: {'; '.join(wanted)}."
+    mine = {each.name: each.sha256 for each in probed.libraries}
+    others = [each.name for each in runtime.libraries if mine.get(each.name) != each.sha256]
+    if others:
+        return f"It states your build and compiler, but other files: {', '.join(others)}. Compiler flags may differ."
+    return "It states the same build; audit on the same kind of machine."

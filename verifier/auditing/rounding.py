@@ -31,7 +31,7 @@ from verifier.tolerant.eprocess import ALPHA
 from verifier.tolerant.statistics import Distances
 from verifier.tolerant.tolerant import Comparison, Decision, Ruling, decide, measure_turns
 
-TOLERABLE = frozenset({"fingerprint-differs", "not-invariant"})
+TOLERABLE = frozenset({"fingerprint-differs", "fingerprint-unexplained", "not-invariant"})
 """Reason codes of the numerics after which a calibration leads on."""
 RULED = frozenset({None, "too-little-evidence", "distribution-differs", "draws-differ"})
 """Reason codes that a decision gives. A verdict with another one was proven otherwise, and is not decided again."""

@@ -19,15 +19,17 @@ import numpy as np
 from verifiable.errors import EngineError, VerifiableError
 from verifiable.llama.chat.prompt import prompt_ids
 from verifiable.llama.context import Context, check_possible
+from verifiable.llama.devices import check_kind, processor_only
 from verifiable.llama.gguf.identity import identify
 from verifiable.llama.gguf.lora import adapters_from_cbor
 from verifiable.llama.gguf.metadata import inspect
 from verifiable.llama.gguf.parts import inspect_parts
-from verifiable.llama.library import load_library
+from verifiable.llama.library import build_info, load_library
 from verifiable.llama.model import Model
 from verifiable.llama.probe import cache as probe_cache
 from verifiable.llama.probe.probe import probe
 from verifiable.llama.settings import RuntimeSettings, from_dict
+from verifiable.manifest.libraries import to_cbor
 from verifiable.manifest.manifest import ModelIdentity
 from verifiable.request.request import parse_canonical
 from verifiable.wire import encoding
@@ -74,7 +76,9 @@ class Session:
         folder = probe_cache.default_folder() if cache == "" else cache
         progress = self._progress("probing")
         result = probe(path, chosen, progress, folder, model=model, identity=self._identity, adapters=model.adapters)
-        return [result.invariant, result.fingerprint, list(result.build)]
+        build = result.build
+        code: list[Value] = [to_cbor(build.libraries), build.compiler, processor_only()]
+        return [result.invariant, result.fingerprint, list(build.stated), *code]
 
     def do_load(self, path: str, adapters: Value, settings: Value, share: bool) -> Value:
         """Make sure that the model is loaded; what is scored from now on is computed under these settings.
@@ -90,10 +94,12 @@ class Session:
             self._settings = chosen
         return None
 
-    def do_check(self, path: str, tiled: bool, passive: bool, settings: Value) -> Value:
+    def do_check(self, path: str, tiled: bool, passive: bool, settings: Value, libraries: Value) -> Value:
         chosen = from_dict(settings)
         check_possible(self._words(path, tiled, passive), chosen)
         check_cache(inspect(path).metadata, chosen)
+        if libraries == to_cbor(build_info().libraries):
+            check_kind(chosen.device)
         return None
 
     def do_ends(self, path: str, tiled: bool, passive: bool) -> Value:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from verifiable.checking.checks import OpenedTurn
+from verifiable.manifest.libraries import Library
 from verifiable.manifest.manifest import ModelIdentity, Runtime
 from verifiable.request.request import Request
 from verifiable.sampling.logits import Entries, Ids
@@ -18,11 +19,17 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What the numerics probe says of the model on this machine under a manifest's settings."""
+    """What the numerics probe says of the model on this machine under a manifest's settings, and what computes here:
+    what llama.cpp says of itself (build, bindings, system), its files and their compiler, and whether these can compute
+    on nothing but the processor.
+    """
 
     invariant: bool
     fingerprint: bytes
     build: tuple[str, ...]
+    libraries: tuple[Library, ...] = ()
+    compiler: str = ""
+    processor_only: bool = False
 
 
 class Reexecutor(Protocol):

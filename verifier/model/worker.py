@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from os import PathLike, fspath
 
+from verifiable import limits
 from verifiable.llama.gguf.lora import Adapter, adapters_to_cbor
 from verifiable.llama.settings import RuntimeSettings, as_dict, settings_of
+from verifiable.manifest.libraries import from_cbor, to_cbor
 from verifiable.manifest.manifest import ModelIdentity, Runtime
 from verifiable.manifest.rope import MODELS_OWN, Rope
 from verifiable.request.request import Request
@@ -122,18 +124,21 @@ class Worker:
         with self._known.lock:
             if settings not in self._known.probed:
                 answer = self._call("probe", *self._load(settings), self._cache)
-                invariant, fingerprint, build = encoding.array(answer, 3, "probe")
+                invariant, fingerprint, build, files, compiler, processor = encoding.array(answer, 6, "probe")
                 self._known.probed[settings] = Probed(
                     encoding.boolean(invariant, "invariant"),
                     encoding.bytes_(fingerprint, "fingerprint", 32),
                     tuple(encoding.text(part, "build", 8192) for part in encoding.array(build, None, "build")),
+                    from_cbor(files),
+                    encoding.text(compiler, "compiler", limits.COMPILER_BYTES),
+                    encoding.boolean(processor, "processor only"),
                 )
             return self._known.probed[settings]
 
     def check(self, runtime: Runtime) -> None:
         """As in `Reexecutor`."""
         settings = settings_of(runtime, n_threads=self._threads)
-        self._call("check", *self._words(), dict(as_dict(settings).items()))
+        self._call("check", *self._words(), dict(as_dict(settings).items()), to_cbor(runtime.libraries))
 
     def load(self, runtime: Runtime, kv_type: str | None = None) -> None:
         if kv_type is not None:

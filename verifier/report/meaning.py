@@ -116,6 +116,10 @@ MEANINGS = {
     ),
     "model-differs": Meaning("Your model file is another one, so it can't tell.", "Any cheating."),
     "fingerprint-differs": Meaning("Your machine rounds numbers otherwise than the provider's.", "Any cheating."),
+    "fingerprint-unexplained": Meaning(
+        "The provider says that it computes with the very program that computes here, and states other numbers.",
+        "Cheating: another kind of processor might explain it. The provider should.",
+    ),
     "not-invariant": Meaning("Under these settings even honest numbers can't be repeated.", "Any cheating."),
     "not-raw-logits": Meaning("The provider's records hold rounded numbers that can't be repeated.", "Any cheating."),
     "no-evidence": Meaning(

@@ -7,6 +7,7 @@ field; anything unexpected counts as not there, and is written anew.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import math
@@ -19,15 +20,16 @@ from typing import Any, Final, TypeVar
 from verifiable import files
 from verifiable.errors import MalformedError
 from verifiable.llama import library
-from verifiable.llama.probe.result import ProbeResult, ScheduleResult
+from verifiable.llama.probe.result import Pieces, ProbeResult, ScheduleResult
 from verifiable.llama.settings import RuntimeSettings, as_dict
+from verifiable.manifest.libraries import Library
 from verifiable.manifest.manifest import ModelIdentity
 
 _T = TypeVar("_T")
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """To be raised with every change of what is kept, and of what the probe computes."""
-_MAX_SIZE: Final = 65_536
+_MAX_SIZE: Final = 1 << 22
 
 
 def key(identity: ModelIdentity, settings: RuntimeSettings, seed: bytes) -> dict[str, Any]:
@@ -39,8 +41,7 @@ def key(identity: ModelIdentity, settings: RuntimeSettings, seed: bytes) -> dict
         "probe": seed.decode("ascii"),
         "files": [[file.sha256.hex(), file.size] for file in identity.files],
         "adapters": [[file.sha256.hex(), file.size, file.scale] for file in identity.adapters],
-        "build": list(library.build_info()),
-        "libraries": library.digest().hex(),
+        "build": _build(library.build_info()),
         # Functions such as expf() come from the C library, which picks them by processor.
         "machine": [platform.machine(), _processor(), *platform.libc_ver()],
         "settings": runtime,
@@ -64,14 +65,19 @@ def save(folder: str | PathLike[str], wanted: dict[str, Any], result: ProbeResul
             "invariant": result.invariant,
             "fingerprint": result.fingerprint.hex(),
             "schedules": [_plain(each) for each in result.schedules],
-            "build": list(result.build),
+            "build": _build(result.build),
             "seconds": result.seconds,
+            "pieces": dataclasses.asdict(result.pieces),
         },
     }
     path = path_of(folder, wanted)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         files.replace(path, json.dumps(kept, allow_nan=False, indent=1).encode(), 0o600)
+
+
+def _build(build: library.BuildInfo) -> list[Any]:
+    return [*build.stated, [[each.name, each.sha256.hex()] for each in build.libraries], build.compiler]
 
 
 def _plain(result: ScheduleResult) -> list[Any]:
@@ -99,7 +105,9 @@ def _result(value: Any) -> ProbeResult:
         )
         for name, equal, first, worst, compared, traced, operation in _is(value["schedules"], list)
     )
-    build = library.BuildInfo(*(_is(part, str) for part in _is(value["build"], list)))
+    stated, bindings, system, libraries, compiler = _is(value["build"], list)
+    found = tuple(Library(_is(name, str), bytes.fromhex(_is(digest, str))) for name, digest in _is(libraries, list))
+    build = library.BuildInfo(_is(stated, str), _is(bindings, str), _is(system, str), found, _is(compiler, str))
     invariant = _is(value["invariant"], bool)
     consistent = all(
         not each.equal or (each.compared > 0 and each.first_difference is None and each.operation is None)
@@ -107,7 +115,8 @@ def _result(value: Any) -> ProbeResult:
     )
     if len(fingerprint) != 32 or not schedules or not consistent or invariant != all(s.equal for s in schedules):
         raise ValueError("not a result")
-    return ProbeResult(invariant, fingerprint, schedules, build, _is(value["seconds"], float))
+    pieces = Pieces.from_json(value["pieces"])
+    return ProbeResult(invariant, fingerprint, schedules, build, _is(value["seconds"], float), pieces)
 
 
 def _is(value: Any, kind: type[_T]) -> _T:

@@ -27,6 +27,8 @@ BORDERS: Final = (4, 8, 32, 64, 128, 256, HEAD, 512, 536, 568, LENGTH)
 """Rows or positions at which some kernel of llama.cpp 0.5 changes; logits are compared on both sides of each."""
 SMALL: Final = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 32, 33)
 """Group sizes of the way through the head: on both sides of every border that lies below a chunk of prefill."""
+NOTED: Final = (200, 1, 8)
+"""Rows of the batches whose every result is noted for another machine: a chunk of prefill, a lone row, a draft."""
 SEQUENCES: Final = 7
 MAIN, CHUNKED, PLAIN, DRAFTED, LATE, FRESH, THREADED = range(SEQUENCES)
 

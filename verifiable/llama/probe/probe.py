@@ -30,7 +30,7 @@ from verifiable.llama.gguf.lora import Adapter
 from verifiable.llama.model import Model
 from verifiable.llama.probe import cache as probe_cache, plan as probe_plan
 from verifiable.llama.probe.plan import ProbeStep, Schedule, probe_tokens
-from verifiable.llama.probe.result import ProbeResult, ScheduleResult
+from verifiable.llama.probe.result import PIECE, Pieces, ProbeResult, ScheduleResult
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.llama.trace import Trace
 from verifiable.manifest.manifest import ModelIdentity
@@ -129,8 +129,12 @@ def _measure(model: Model, settings: RuntimeSettings, progress: Progress | None)
     with Context(model, _room(settings, len(tokens), 1)) as context:
         reference = _reference(_run(context, None, whole.steps, tokens, positions, count))
     fingerprint = hashlib.sha256()
+    logits = []
     for position in sorted(reference):
-        fingerprint.update(reference[position].astype("<f4", copy=False).tobytes())
+        data = reference[position].astype("<f4", copy=False).tobytes()
+        fingerprint.update(data)
+        logits.append((position, hashlib.sha256(data).hexdigest()[:PIECE]))
+    pieces = Pieces(tuple(logits), tuple(_operations(model, settings, tokens)))
     trace = Trace()
     results = []
     with Context(model, _room(settings, len(tokens), probe_plan.SEQUENCES), trace=trace) as context:
@@ -155,7 +159,27 @@ def _measure(model: Model, settings: RuntimeSettings, progress: Progress | None)
         schedules=tuple(results),
         build=library.build_info(),
         seconds=time.monotonic() - started,
+        pieces=pieces,
     )
+
+
+def _operations(model: Model, settings: RuntimeSettings, tokens: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """Every result on the way through batches of `probe_plan.NOTED` rows of one sequence, by name and hash."""
+    trace, start = Trace(), 0
+    with Context(model, _room(settings, len(tokens), 1), trace=trace) as context:
+        batch = Batch(context.n_batch)
+        for rows in probe_plan.NOTED:
+            end = min(start + min(rows, context.n_batch, settings.n_ubatch), len(tokens))
+            if end == start:
+                return  # a table of few positions
+            batch.clear()
+            for position in range(start, end):
+                batch.add(0, position, tokens[position], position == end - 1)
+            trace.note()
+            context.decode(batch)
+            trace.stop()
+            yield from ((f"{end - start} rows: {name}", value.hex()[:PIECE]) for name, value in trace.noted)
+            start = end
 
 
 def _room(settings: RuntimeSettings, length: int, sequences: int) -> RuntimeSettings:
