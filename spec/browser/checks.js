@@ -387,6 +387,11 @@ function checkSameHistory(one, other) {
     for (const { index, data } of a.leaves) {
       if (leaves.has(index) && !same(leaves.get(index), leafHash(data))) throw two(`leaves ${index}`);
     }
+    const shown = new Set(a.leaves.map(({ index }) => index));
+    for (const { index, data } of b.leaves) {
+      const isToken = data[1] === 2; // after the array's head comes the kind; all leaves but tokens are shown
+      if (!isToken && index < a.head.size && !shown.has(index)) throw two(`leaves ${index}`);
+    }
     for (const [low, high, hash] of a.hidden) {
       const twin = b.hidden.find((subtree) => subtree[0] === low && subtree[1] === high);
       const covered = [];

@@ -193,6 +193,9 @@ class _Evidence:
         self.add("stopped in mid-turn, its last leaf shown", "interrupted", crashed)
         shown = replace(broken.evidence(), opening=broken.opening([2]), turns=())
         self.add("stopped in mid-turn, another leaf shown", "incomplete", shown)
+        stray = broken.edit(3, turn=1)
+        shown = replace(stray.evidence(), opening=stray.opening([3]), turns=())
+        self.add("stopped in mid-turn, its last leaf of another turn", "incomplete", shown)
         for whose, secret in (("turn", one.secret(1)), ("session", two.secret(0))):
             opened = (one.opened(0, True, secret=secret),)
             self.add(f"the secret of another {whose}", "salt-differs", replace(good, turns=opened))

@@ -15,7 +15,7 @@ from verifiable.request.request import COMPLETION
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams
 from verifiable.session.evidence import Evidence, Kind
-from verifiable.session.records import End, NonceSource, Token, Turn
+from verifiable.session.records import End, Finish, NonceSource, Token, Turn
 from verifiable.wire.text import write_base64
 
 MINUTE = 60_000
@@ -221,6 +221,18 @@ def answer() -> VectorFile:
     last = asked(verifiable=on)
     add("another record, hidden under a later head", "two-histories", shown(retold.turn(last, 2), Kind.TOKENS, [1]))
     add("another record, shown under a later head", "two-histories", shown(retold.turn(last, 2), Kind.FULL, [1]))
+    # Turns of other lengths, so that the leaves that one shows are hidden by the other, and no hash is of both.
+    long = story.turn(asked(verifiable=NEW), 7)
+    short = story.turn(asked(verifiable=NEW), 2, finish=Finish.CANCELLED).turn(last, 12)
+    cut = long.receipt(0).encode()
+    add("turns that end elsewhere, under a later head", "two-histories", shown(short, Kind.TOKENS, [0]), cut)
+    grown = long.turn(last, 9)
+    add(
+        "turns that end elsewhere, under an older head",
+        "two-histories",
+        shown(grown, Kind.TOKENS, [0]),
+        short.receipt(0).encode(),
+    )
     add("another end, under a later head", "two-histories", shown(ending.turn(last, 2), Kind.TOKENS, [1]))
     return file
 

@@ -83,6 +83,7 @@ class _Frauds:
         both = [*TRUST, OTHER.public.vkey()]
         self.add("two heads: one under another provider's key that borrows the name", nothing, framed, both)
         heads("one signed by somebody", "untrusted-key", one, self.head(OTHER, root=digest("another root")))
+        heads("the first signed by somebody", "untrusted-key", self.head(OTHER), other)
         heads("one changed", "bad-signature", one, other[:-1] + bytes([other[-1] ^ 1]))
         self.add("nobody is trusted", "untrusted-key", Fraud(FraudKind.TWO_HEADS, (SIGNED,), (one, other)), [])
 
@@ -120,6 +121,7 @@ class _Frauds:
         shows("that does", "nothing-checked", liar, turn, first + 1)
         shows("of an honest turn", "nothing-checked", honest, turn, first + 2)
         shows("under another root", "root-differs", liar, turn, first + 2, head=honest.head().sign(SESSION_KEY))
+        shows("under a head that somebody signed", "untrusted-key", liar, turn, first + 2, head=liar.head().sign(OTHER))
         other_head = liar.head(manifest_digest=digest("another manifest")).sign(SESSION_KEY)
         shows("under another manifest", "manifest-differs", liar, turn, first + 2, head=other_head)
         elsewhere = liar.head(session=bytes(16)).sign(SESSION_KEY)
@@ -174,6 +176,10 @@ class _Frauds:
         logs("among entries that are no heads", "ok", [b"entry", b"", lost[:-1], late])
         logs("among nothing but entries that are no heads", "nothing-checked", [b"entry", lost[:-1]])
         logs("in an empty log", "nothing-checked", [])
+        tree = Tree.from_leaves(map(leaf_hash, [*heads, late]))
+        signed = sign_checkpoint(Checkpoint(LOG_KEY.name, tree.size, tree.root()), LOG_KEY)
+        framed = Fraud(FraudKind.MISSING, (SIGNED,), (self.head(OTHER), signed), entries=(*heads, late))
+        self.add("a missing head: that somebody signed", "untrusted-key", framed)
 
     def damaged(self) -> None:
         good = Fraud(FraudKind.TWO_HEADS, (SIGNED,), (self.head(), self.head(root=digest("another root"))))

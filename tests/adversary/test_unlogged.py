@@ -142,6 +142,16 @@ def test_a_proof_of_something_else_is_not_believed(tmp_path: Path) -> None:
     assert [verdict.code for verdict in verdicts] == ["missing-from-log"]
 
 
+def test_entries_that_the_log_did_not_sign_show_nothing(tmp_path: Path) -> None:
+    """The head stands among the entries, and not under the root."""
+    made = session(1)
+    provider = logging([made], [made.head()])
+    provider.log.note = Log([late()]).note  # type: ignore[method-assign]
+    (verdict,), _ = audit(tmp_path, provider)
+    assert (verdict.status, log_check(verdict)) == (Status.EXACT, None)
+    assert "can't be found out" in " ".join(verdict.not_shown)
+
+
 def test_a_log_that_tells_another_history_is_fraud_without_any_delay(tmp_path: Path) -> None:
     made = session(1)
     verdicts, _ = audit(tmp_path, logging([made], [made.head(root=bytes(32))]))

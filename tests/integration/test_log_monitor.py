@@ -127,6 +127,9 @@ def test_honest_checkpoints_are_no_fork_evidence(provider: SyntheticProvider) ->
     content = {"log": key.vkey(), "checkpoints": [first.decode(), log.published.note.decode()], "proof": proof}
     with pytest.raises(VerificationError, match="extends"):
         check_fork(json.dumps(content).encode(), [key])
+    content["checkpoints"] = [first.decode()] * 2
+    with pytest.raises(VerificationError, match="agree"):
+        check_fork(json.dumps(content).encode(), [key])
 
 
 def test_an_older_checkpoint_of_the_same_log_is_stale_and_not_remembered(

@@ -233,6 +233,11 @@ def test_damaged_state_is_an_error_and_not_forgotten(tmp_path: Path):
     path.write_bytes(data)
     with pytest.raises(StoreError, match="damaged"):  # the auditor's own file says nothing about a provider
         memory.head(check_head(stated(), head(size=6), TRUST))
+    data[40] ^= 1
+    path.unlink()
+    path.with_stem("0" * 64).write_bytes(data)  # whole, but not what that name is of
+    with pytest.raises(StoreError):
+        memory.head(check_head(stated(), head(size=6), TRUST))
 
 
 class Provider:
@@ -293,6 +298,18 @@ def test_a_session_that_grew_must_still_tell_what_it_told(tmp_path: Path):
     with pytest.raises(Contradiction) as rolled:
         memory.check_listed(signed)
     assert rolled.value.code == "list-differs"
+
+
+def test_the_session_of_then_is_asked_for_and_no_other(tmp_path: Path):
+    memory: Any = Memory(tmp_path, TRUST)
+    made = recording(1)
+    client: Any = Provider(made)
+    grow(memory, client, made)
+    made.turn(ask(max_tokens=5), range(1, 9), made_up)
+    client.receipts = {made.log.size - 7: made.receipt().encode()}  # the session as it is, for what it was
+    with pytest.raises(VerificationError) as caught:
+        grow(memory, client, made)
+    assert caught.value.code == "no-evidence"
 
 
 def test_a_list_is_held_only_against_what_was_remembered_before_it_was_fetched(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TRUST, K, Recording, Row, ask, made_up, manifest, runtime
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import MalformedError, PolicyError
-from verifiable.manifest.manifest import Runtime
+from verifiable.manifest.manifest import LOG_PROBABILITIES, Runtime
 from verifiable.sampling.logits import Candidates, Entries, Ids, Ranked
 from verifiable.sampling.processors import Processor
 from verifiable.sampling.sampler import SamplingParams, choose
@@ -28,6 +29,7 @@ from verifier.auditing.rounding import decide_sessions
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.model.reexecute import Probed
+from verifier.tolerant import eprocess, tolerant
 from verifier.tolerant.calibrate import honest_classes, known_deviations, powers, replay_settings
 from verifier.tolerant.calibration import Calibration, Origin, Sample, settings_of
 from verifier.tolerant.margin import Draw
@@ -191,6 +193,13 @@ def test_one_conversation_is_too_little_for_a_pass(calibration):
     verdict = check(talk(1, rounded("provider")), calibration)
     assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "too-little-evidence")
     assert audited(verdict).turns[0].strip == "~" * TOKENS
+
+
+@pytest.mark.parametrize(("highest", "code"), [(99.0, None), (101.0, "too-little-evidence")])
+def test_what_is_doubtful_is_no_pass(highest: float, code: str | None):
+    path = eprocess.Path((math.log(highest),), None, 0.0, 0.0, dict.fromkeys(("mean", "tail", "margin"), 0.0))
+    status, found, _ = tolerant._judge(path, {"coarse": 1.0}, 16, 1, 1e-6)
+    assert (status, found) == (Status.STATISTICAL if code is None else Status.INCONCLUSIVE, code)
 
 
 def test_a_coarse_model_fails_after_a_few_conversations(calibration):
@@ -491,6 +500,18 @@ def test_settings_that_are_not_invariant_lead_here_too(calibration):
     stated = manifest(runtime=runtime(invariant=False))
     verdict = check(talk(1, rounded("provider"), manifest=stated), calibration)
     assert audited(verdict).comparison is not None
+
+
+@pytest.mark.parametrize(
+    ("stated", "code"),
+    [
+        (manifest(runtime=runtime(n_batch=0)), "runtime-impossible"),
+        (manifest(value_kind=LOG_PROBABILITIES), "not-raw-logits"),
+    ],
+)
+def test_what_is_no_rounding_is_not_compared_within_rounding(calibration, stated, code):
+    verdict = check(talk(1, rounded("provider"), manifest=stated), calibration)
+    assert (verdict.code, audited(verdict).comparison) == (code, None)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import END_TOKEN, SESSION, TRUST, K, Recording, ask, identity, made_up, manifest, runtime
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import EngineError, PolicyError, VerificationError
-from verifiable.manifest.manifest import LOG_PROBABILITIES, Library, ModelIdentity
+from verifiable.manifest.manifest import LOG_PROBABILITIES, AdapterFile, Library, ModelIdentity
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import SamplingParams, choose
 from verifiable.session.evidence import Evidence, Kind
@@ -78,6 +78,9 @@ def test_a_turn_that_is_not_opened_is_named() -> None:
     assert verdict.status is Status.EXACT
     assert verdict.tokens_checked == 4
     assert any(note.startswith("Turns 0, 2") for note in verdict.not_shown)
+    assert ("manifest-not-pinned", (1,)) in [(note.id, note.turns) for note in verdict.notes]
+    failed = audit(made.evidence(), MadeUpModel(prompt=lambda request: []), TRUST)
+    assert ("turns-not-recomputed", (1, 2)) in [(note.id, note.turns) for note in failed.notes]
     assert any("still open" in note for note in verdict.not_shown)
 
 
@@ -244,6 +247,15 @@ def test_a_changed_token_is_found_where_it_is(kind: Kind, at: int) -> None:
         assert audited(verdict).turns[0].strip == "=" * at + "s" + "=" * (11 - at)
 
 
+def test_records_that_are_shown_are_replayed_whatever_model_the_auditor_has() -> None:
+    def last(entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
+        return int(entries.ids[-1])
+
+    other = MadeUpModel(who=identity(files=(replace(identity().files[0], sha256=b"x" * 32),)))
+    assert check(recorded(draws=last), Kind.FULL, other).code == "text-not-sampled"
+    assert check(recorded(draws=last), Kind.TOKENS, other).code == "model-differs"
+
+
 @pytest.mark.parametrize("kind", [Kind.TOKENS, Kind.FULL])
 def test_forged_text_is_no_draw(kind: Kind) -> None:
     def forged(entries: Entries, params: SamplingParams, key: bytes, position: int) -> int:
@@ -270,6 +282,20 @@ def test_changed_text_and_changed_endings_are_found() -> None:
     assert check(cancelled, model=model).code == "finish-differs"
 
 
+def test_an_answer_does_not_go_on_after_a_stop_string() -> None:
+    word = recorded(12).texts[0].split()[3]
+    made = Recording()
+    request = ask(max_tokens=12, stop=[f" {word}"])
+    made.turn(request, PROMPT, pieces=lambda token: b" ")  # what is delivered never shows the stop string
+    verdict = check(made)
+    assert (verdict.status, verdict.code, verdict.token) == (Status.FAILED, "finish-differs", 3)
+
+
+def test_settings_that_nobody_can_run_are_the_providers_fault() -> None:
+    verdict = check(recorded(manifest=manifest(runtime=runtime(n_batch=0))))
+    assert (verdict.status, verdict.code) == (Status.FAILED, "runtime-impossible")
+
+
 def test_the_text_that_a_client_has_is_compared() -> None:
     made = recorded()
     verdict = check(made, text=made.texts[0] + "!")
@@ -279,10 +305,19 @@ def test_the_text_that_a_client_has_is_compared() -> None:
 # What is not the provider's fault, or not shown to be.
 
 
+ADAPTER = AdapterFile("style.gguf", b"a" * 32, 100, 0.5)
+
+
 @pytest.mark.parametrize(
     ("model", "made", "code"),
     [
         (MadeUpModel(who=identity(files=(replace(identity().files[0], sha256=b"x" * 32),))), {}, "model-differs"),
+        (MadeUpModel(), {"manifest": manifest(model=identity(adapters=(ADAPTER,)))}, "model-differs"),
+        (
+            MadeUpModel(who=identity(adapters=(replace(ADAPTER, scale=0.25),))),
+            {"manifest": manifest(model=identity(adapters=(ADAPTER,)))},
+            "model-differs",
+        ),
         (MadeUpModel(probed=Probed(True, b"y" * 32, ("b2",))), {}, "fingerprint-differs"),
         (MadeUpModel(probed=Probed(False, b"n" * 32, ("b1",))), {}, "not-invariant"),
         (MadeUpModel(), {"manifest": manifest(runtime=runtime(invariant=False))}, "not-invariant"),
@@ -392,6 +427,12 @@ def test_two_histories_are_found() -> None:
     assert longer.texts == other.texts
     longer.turn(ask(max_tokens=2), PROMPT)
     verdict = check(longer, receipt=other.receipt())
+    assert (verdict.status, verdict.code) == (Status.FAILED, "two-histories")
+
+
+def test_a_receipt_of_another_end_is_another_history() -> None:
+    """The same tokens and records: only what both heads show can tell."""
+    verdict = check(recorded(), receipt=recorded(text="something nicer").receipt())
     assert (verdict.status, verdict.code) == (Status.FAILED, "two-histories")
 
 

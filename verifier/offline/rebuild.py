@@ -102,31 +102,39 @@ class Bound:
 def check_same_history(one: Bound, other: Bound) -> None:
     """Step 18. Raise VerificationError (`two-histories`) where two signed heads of one session contradict each other.
 
-    It compares what both show, as leaves or as hashes of the same leaves. Leaves that one of them hides in a larger
+    It compares what both show, as leaves or as hashes of the same leaves; and what one shows and the other hides, which
+    is a token there. Call only with openings that show every other leaf. Leaves that one of them hides in a larger
     subtree are compared when they have been recomputed (`Bound.first_difference`).
     """
     if one.size == other.size and one.root != other.root:
-        raise _two_histories("the root", one.root, other.root)
+        raise _two_histories("the root", one.root.hex(), other.root.hex())
     for index in one.opening.leaves.keys() & other.opening.leaves.keys():
         if one.opening.leaves[index] != other.opening.leaves[index]:
-            raise _two_histories(
-                f"leaf {index}", leaf_hash(one.opening.leaves[index]), leaf_hash(other.opening.leaves[index])
-            )
+            mine, theirs = (leaf_hash(each.opening.leaves[index]).hex() for each in (one, other))
+            raise _two_histories(f"leaf {index}", mine, theirs)
     for hidden, shown in ((one, other), (other, one)):
+        places = _landmarks(shown).keys() - hidden.opening.leaves.keys()
+        if (at := min(places, default=hidden.size)) < hidden.size:
+            raise _two_histories(f"leaf {at}", "a token", "none")
         known = {(low, high): value for low, high, value in shown.subtrees}
         for low, high, value in hidden.subtrees:
             leaves = shown.opening.leaves
             if high - low <= len(leaves) and all(index in leaves for index in range(low, high)):
                 known[low, high] = Tree.from_leaves([leaf_hash(leaves[index]) for index in range(low, high)]).root()
             if known.get((low, high), value) != value:
-                raise _two_histories(f"leaves {low} to {high - 1}", value, known[low, high])
+                raise _two_histories(f"leaves {low} to {high - 1}", value.hex(), known[low, high].hex())
 
 
-def _two_histories(where: str, one: bytes, other: bytes) -> VerificationError:
+def _landmarks(bound: Bound) -> dict[int, bytes]:
+    """The leaves shown that are no tokens. They were parsed before: after the array's head comes the kind."""
+    return {index: data for index, data in bound.opening.leaves.items() if data[1] != Token.kind}
+
+
+def _two_histories(where: str, one: str, other: str) -> VerificationError:
     return VerificationError(
         f"the provider signed two histories of one session: {where} differs",
         code="two-histories",
-        expected=one.hex(),
-        found=other.hex(),
+        expected=one,
+        found=other,
         hint="Keep both files: together they prove it to anyone who trusts the provider's key.",
     )
