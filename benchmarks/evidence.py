@@ -14,6 +14,7 @@ from benchmarks._serving import ask, engine
 from benchmarks.measure import Figure, main
 from engine.engine import Engine
 from verifiable.session.evidence import Kind
+from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 
 SHORT, LONG = 64, 512
@@ -27,7 +28,7 @@ def sizes(provider: Engine, tokens: int, kind: Kind) -> tuple[int, int]:
     receipt = Receipt.parse(answers[0].receipt or b"")
     session = provider.store.sessions(1)[0][1]
     evidence = provider.evidence.evidence(session, kind).encode()
-    if receipt.capability != session.capability:
+    if Head.peek(receipt.head).session != session.session:
         raise RuntimeError("another session was newer")
     return len(answers[0].tokens), len(evidence)
 

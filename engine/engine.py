@@ -166,9 +166,10 @@ class Engine:
 
     def _generation(self, request: Request, recorder: Recorder, sink: Sink, principal: str | None) -> Generation:
         """What is to be generated, and where it is committed to. Raises PolicyError."""
-        session, turn, opened = None, None, self._now()
+        session, turn, capability, opened = None, None, None, self._now()
         if isinstance(recorder, SessionRecorder):
             session, turn, opened = recorder.row.session.hex(), recorder.log.turns, recorder.row.opened
+            capability = None if request.session is None else recorder.row.capability
         prompt = self._prompt(request, opened)
         params = request.params(self.manifest.defaults, self.manifest.k, self.settings.runtime.n_ctx, len(prompt))
         if isinstance(recorder, SessionRecorder):
@@ -187,6 +188,7 @@ class Engine:
             sink=sink,
             session=session,
             turn=turn,
+            capability=capability,
             namespace=namespace,
             constraint=self._constraint(request),
         )
@@ -203,7 +205,7 @@ class Engine:
         return generation
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> Answer:
-        """Answer a conversation and wait. `fields` are those of the API, and `nonce` in bytes."""
+        """Answer a conversation and wait. `fields` are those of the API, `nonce` and `capability` in bytes."""
         return self._ask(CHAT, {"messages": [dict(message) for message in messages], **fields})
 
     def complete(self, prompt: str | Sequence[int], **fields: Any) -> Answer:
@@ -287,8 +289,8 @@ class Engine:
         if isinstance(nonce, bytes):
             body["verifiable"] = {**body.get("verifiable", {}), "nonce": nonce.hex()}
         sink = QueueSink()
-        self.submit(parse_body(path, json.dumps(body).encode()), sink, capability)
-        return collect(sink)
+        generation = self.submit(parse_body(path, json.dumps(body).encode()), sink, capability)
+        return dataclasses.replace(collect(sink), session=generation.session, capability=generation.capability)
 
     def _stated(self, identity: ModelIdentity, probed: ProbeResult) -> Manifest:
         """What the manifest says; its dates are those of a manifest that is signed at time 0."""

@@ -112,9 +112,10 @@ class QueueSink:
 class Generation:
     """A request that was admitted: the facts that the sampler needs, and a flag that any thread may set to cancel it.
 
-    `session` (hexadecimal) and `turn` say where it is committed to; None without commitments. `namespace` says whose
-    cached prefixes and n-grams it may use and add to (see `engine.scheduling.prefix`). `constraint` is the grammar's
-    state at the start of the answer. `durable` is called, from any thread, once the finished turn is on disk.
+    `session` (hexadecimal) and `turn` say where it is committed to; None without commitments. `capability` is the
+    session's owner's, None where the session ends with this answer. `namespace` says whose cached prefixes and n-grams
+    it may use and add to (see `engine.scheduling.prefix`). `constraint` is the grammar's state at the start of the
+    answer. `durable` is called, from any thread, once the finished turn is on disk.
     """
 
     request: Request
@@ -125,6 +126,7 @@ class Generation:
     sink: Sink
     session: str | None = None
     turn: int | None = None
+    capability: bytes | None = field(default=None, repr=False)
     namespace: str | None = None
     constraint: Constraint | None = None
     durable: Callable[[], None] | None = None
@@ -141,11 +143,13 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A finished answer, for callers that don't stream."""
+    """A finished answer, for callers that don't stream. `session` and `capability` are its generation's."""
 
     text: str
     tokens: tuple[TokenInfo, ...]
     done: Done
+    session: str | None = None
+    capability: bytes | None = field(default=None, repr=False)
 
     @property
     def receipt(self) -> bytes | None:

@@ -216,27 +216,27 @@ class World:
             if isinstance(answer, str):
                 self.refused.append(answer)
                 continue
-            text, receipt = answer
+            text, receipt, capability = answer
             self.served += 1
             turns += 1
             last = Exchange.of(sent, path=path, text=text, receipt=receipt)
             assert Exchange.parse(last.encode()) == last
-            session, capability = self._check_receipt(last, trust)
+            session = self._check_receipt(last, trust)
         if last is None:
             return
         assert last.receipt is not None
-        with Client(url, capability=capability) as client:
+        with Client(url, capability=last.receipt.capability) as client:
             fetched = client.receipt(bytes.fromhex(session or ""))
             self._check_receipt(Exchange(last.request, last.text, Receipt.parse(fetched)), trust)
             for kind in ("tokens", "full"):
                 self._check_evidence(client.evidence(bytes.fromhex(session or ""), kind), last, trust, rows)
 
-    def _check_receipt(self, exchange: Exchange, trust: Sequence[PublicKey]) -> tuple[str, bytes]:
+    def _check_receipt(self, exchange: Exchange, trust: Sequence[PublicKey]) -> str:
         assert exchange.receipt is not None
         verdict = verify(exchange, trust=trust)
         assert verdict.status is Status.RECEIPT, verdict
         self._hand("receipt", exchange.receipt.encode(), trust, exchange.text)
-        return verdict.session or "", exchange.receipt.capability
+        return verdict.session or ""
 
     def _check_evidence(self, data: bytes, last: Exchange, trust: Sequence[PublicKey], rows: MadeUpRows) -> None:
         assert last.receipt is not None
@@ -268,8 +268,8 @@ class World:
         return read
 
 
-def ask(url: str, path: str, body: dict[str, Any], capability: bytes) -> tuple[str, bytes] | str:
-    """Text and receipt of an answer, or why there is none."""
+def ask(url: str, path: str, body: dict[str, Any], capability: bytes) -> tuple[str, bytes, bytes] | str:
+    """Text, receipt and owner's capability (none where the session is over) of an answer, or why there is none."""
     headers = {"X-Verifiable-Capability": capability.hex()} if capability else {}
     with httpx.stream("POST", url + path, content=json.dumps(body).encode(), headers=headers, timeout=60) as response:
         if response.status_code != 200:
@@ -286,7 +286,8 @@ def ask(url: str, path: str, body: dict[str, Any], capability: bytes) -> tuple[s
             text = choice["text"] if "text" in choice else choice["message"]["content"]
             extra = whole_answer["verifiable"]
     receipt = extra["receipt"]
-    return text, base64.urlsafe_b64decode(receipt + "=" * (-len(receipt) % 4))
+    owner = bytes.fromhex(extra["capability"] or "")
+    return text, base64.urlsafe_b64decode(receipt + "=" * (-len(receipt) % 4)), owner
 
 
 @contextmanager

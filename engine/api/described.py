@@ -40,7 +40,8 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 ANSWERS: dict[int | str, dict[str, Any]] = {
     **REFUSALS,
     200: {
-        "description": "The answer, whole or as events; `verifiable` holds session, turn, next turn and receipt.",
+        "description": "The answer, whole or as events; `verifiable` holds session, turn, next turn, the capability of "
+        "the session's owner where it goes on, and the receipt.",
         "content": {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
     },
 }

@@ -1,9 +1,9 @@
 """Answers in OpenAI's shapes, for /v1/chat/completions and /v1/completions, whole and as chunks. Pure functions.
 
 What is ours travels in one extra field, `verifiable`, which OpenAI's clients ignore: the session, the turn, the number
-of the next one, and the receipt (base64url without padding) in the last message or chunk. With commitments "stream",
-every chunk carries the hashes of its tokens' leaves (hexadecimal), the index of the first, and the signed head after
-the last.
+of the next one, the owner's capability where the session goes on (hexadecimal), and the receipt (base64url without
+padding), all in the last message or chunk. With commitments "stream", every chunk carries the hashes of its tokens'
+leaves (hexadecimal), the index of the first, and the signed head after the last.
 
 An answer's text is always its `content`, since that is what was committed to. Where the request forced a call of a tool
 the text is that call, and `tool_calls` repeats what it says, for clients that look there.
@@ -113,7 +113,8 @@ class Shape:
         if done.receipt is None:
             return None
         place = {"session": self.generation.session, "turn": self.generation.turn, "next_turn": self._next()}
-        return {**place, "receipt": write_base64url(done.receipt)}
+        owner = self.generation.capability
+        return {**place, "capability": owner and owner.hex(), "receipt": write_base64url(done.receipt)}
 
     def _next(self) -> int | None:
         """The number that the session's next turn will have; None where it has ended with this one."""

@@ -1,7 +1,7 @@
 """The routes that prove: manifests and session heads for everyone, receipts and evidence for their readers.
 
-A session is read with its capability (header `X-Verifiable-Capability`, in the receipt) or with an auditor key as
-bearer token. An unknown session and a forbidden one answer alike.
+A session is read with its reader's capability (header `X-Verifiable-Capability`, in the receipt), its owner's, or an
+auditor key as bearer token; it is erased with its owner's. An unknown session and a forbidden one answer alike.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from engine.keys.auditors import Auditors
+from engine.sessions.sessions import readers
 from engine.store import SessionRow
 from engine.web import content, errors
 from engine.web.access import parse_bearer, parse_capability
@@ -22,6 +23,7 @@ from verifiable.errors import PolicyError
 from verifiable.manifest import manifest as manifests
 from verifiable.session import head as heads
 from verifiable.session.evidence import Kind
+from verifiable.session.receipt import Receipt
 from verifiable.wire.text import write_base64url
 
 RECEIPT_TYPE = "application/vnd.verifiable.receipt+cbor"
@@ -32,7 +34,11 @@ _Size = Annotated[
     int | None, Query(ge=1, le=limits.U63, description="Size of one of its signed heads; the newest if left out.")
 ]
 _Capability = Annotated[
-    str | None, Header(alias="X-Verifiable-Capability", description="Hexadecimal, from the session's receipt.")
+    str | None,
+    Header(
+        alias="X-Verifiable-Capability",
+        description="Hexadecimal: the reader's, of the session's receipt, or the owner's.",
+    ),
 ]
 _Bearer = Annotated[str | None, Header(alias="Authorization", description="`Bearer` and an auditor key.")]
 
@@ -62,6 +68,13 @@ class Caller:
         """Raises UnknownSessionError: there is no such session, or not for this caller."""
         auditor = self.auditor_key is not None and self.auditors.allows(self.auditor_key)
         return self.provider.sessions.read(session, self.capability, auditor)
+
+    def receipt(self, session: str, size: int | None) -> Receipt:
+        """A receipt with the capability to read, where the caller has shown one; who comes with a key gets none, so
+        that it reads no longer than its key is good for.
+        """
+        row = self.read(session)
+        return self.provider.evidence.receipt(row, size, readers(row, self.capability))
 
 
 async def caller_of(
@@ -116,9 +129,11 @@ def session_manifest(http: Request, caller: _Caller, session: _ID) -> Response:
 
 @private.get("/receipt", response_class=Response, responses=_binary(RECEIPT_TYPE, "The receipt."))
 def receipt(http: Request, caller: _Caller, session: _ID, size: _Size = None) -> Response:
-    """The receipt of the newest turn, or under an earlier head; with its log proof once that is published."""
-    row = caller.read(session)
-    return content.answer(http, caller.provider.evidence.receipt(row, size).encode(), RECEIPT_TYPE, content.PRIVATE)
+    """The receipt of the newest turn, or under an earlier head; with its log proof once that is published.
+
+    It holds the reader's capability where one was sent, and none for an auditor key.
+    """
+    return content.answer(http, caller.receipt(session, size).encode(), RECEIPT_TYPE, content.PRIVATE)
 
 
 @private.get("/evidence", response_class=Response, responses=_binary(EVIDENCE_TYPE, "The evidence."))
@@ -171,7 +186,7 @@ def consistency(
 
 @private.delete("", status_code=204, responses={409: {"description": "A turn of it is being generated."}})
 def erase(provider: Served, session: _ID, capability: _Capability = None) -> Response:
-    """Erase the session's content for good; needs its capability. Its hashes and heads stay in the log."""
+    """Erase the session's content for good; needs its owner's capability. Its hashes and heads stay in the log."""
     provider.sessions.erase(session, parse_capability(capability))
     return Response(None, 204)
 

@@ -27,15 +27,15 @@ class EvidenceReader:
         self._vocabulary = vocabulary
         self._log_proof = log_proof
 
-    def receipt(self, row: SessionRow, size: int | None = None) -> Receipt:
-        """The receipt of the newest complete turn under the head."""
+    def receipt(self, row: SessionRow, size: int | None = None, capability: bytes | None = None) -> Receipt:
+        """The receipt of the newest complete turn under the head, with that capability in it."""
         under = self._under(row, size)
         ends = [leaf for leaf in under.leaves.values() if isinstance(leaf, End)]
         if not ends:
             raise PolicyError("the session has no finished turn yet", hint="Ask again when the answer is complete.")
         proof = self._log_proof(row.session, under.tree.size)
         opening = Opening.of(under.tree, under.landmarks())
-        return Receipt(under.head, self._manifest(row), opening, ends[-1].turn, row.capability, proof)
+        return Receipt(under.head, self._manifest(row), opening, ends[-1].turn, capability, proof)
 
     def evidence(
         self,

@@ -15,7 +15,7 @@ from verifiable.sampling.logits import Entries
 from verifiable.session import room
 from verifiable.session.log import SessionLog
 from verifiable.session.opening import Opening
-from verifiable.session.receipt import Receipt
+from verifiable.session.receipt import Receipt, reader_capability
 from verifiable.session.records import Finish, Source, TurnFacts
 from verifiable.wire.keys import PrivateKey
 
@@ -177,7 +177,8 @@ class SessionRecorder:
             return
         self._store.add_head(self.row.session, self.log.size, head)
         opening = Opening.of(self.log.tree, self.log.landmarks)
-        receipt = Receipt(head, self._manifest.envelope, opening, turn, self.row.capability).encode()
+        readers = reader_capability(self.row.capability)
+        receipt = Receipt(head, self._manifest.envelope, opening, turn, readers).encode()
         self._release()
         self._store.barrier(lambda error: done(receipt if error is None else None, error))
 

@@ -16,7 +16,7 @@ from verifiable.manifest.manifest import Manifest
 from verifiable.request.request import Request
 from verifiable.session import records
 from verifiable.session.log import SessionLog
-from verifiable.session.receipt import CAPABILITY_BYTES
+from verifiable.session.receipt import CAPABILITY_BYTES, reader_capability
 from verifiable.wire.keys import PrivateKey
 from verifiable.wire.text import from_hex
 
@@ -78,16 +78,21 @@ class Sessions:
 
     def read(self, session: str, capability: bytes | None, auditor: bool) -> SessionRow:
         """The session's row, for a caller who may read it. Raises UnknownSessionError."""
-        identifier = from_hex(session, records.SESSION_ID_BYTES)
-        row = None if identifier is None else self._store.session(identifier)
-        return _allowed(row, capability, auditor)
+        row = self._find(session)
+        reader = readers(row, capability) is not None
+        if row is None or not (reader or auditor):
+            raise UnknownSessionError(
+                "no such session, or not readable with this capability",
+                hint="Send the capability of the session's receipt in X-Verifiable-Capability, or an auditor key.",
+            )
+        return row
 
     def erase(self, session: str, capability: bytes | None) -> None:
-        """Erase a session's content for good, at the wish of whoever holds its capability.
+        """Erase a session's content for good, at the wish of whoever holds its owner's capability.
 
         Raises UnknownSessionError, or BusySessionError while a turn of it is being generated.
         """
-        row = self.read(session, capability, auditor=False)
+        row = _owned(self._find(session), capability)
         with self._lock:
             live = self._live.get(row.session)
             if live is not None and live.busy:
@@ -117,6 +122,10 @@ class Sessions:
             self._store.flush()
         return count
 
+    def _find(self, session: str) -> SessionRow | None:
+        identifier = from_hex(session, records.SESSION_ID_BYTES)
+        return None if identifier is None else self._store.session(identifier)
+
     def _may_sign(self, digest: bytes, time: int) -> bool:
         """Whether a head of that time, under that manifest, would be believed."""
         envelope = self._store.manifest(digest)
@@ -137,7 +146,7 @@ class Sessions:
 
     def _continue(self, session: bytes, capability: bytes | None, pinned: bytes | None) -> _Live:
         live = self._live.get(session)
-        row = _allowed(live.row if live else self._store.session(session), capability, auditor=False)
+        row = _owned(live.row if live else self._store.session(session), capability)
         manifest = self._manifests.going_on(row.manifest_digest)
         if manifest is None:
             raise _busy("it was opened under another manifest, or one that is nearly over", "Open a new session.")
@@ -177,14 +186,22 @@ class Sessions:
                 del self._live[oldest]
 
 
-def _allowed(row: SessionRow | None, capability: bytes | None, auditor: bool) -> SessionRow:
-    # The comparison is made for an unknown session too, so that the time taken tells nothing.
-    expected = row.capability if row else bytes(CAPABILITY_BYTES)
-    matches = hmac.compare_digest(expected, capability or b"")
-    if row is None or not (matches or auditor):
+def readers(row: SessionRow | None, shown: bytes | None) -> bytes | None:
+    """The reader's capability, for a caller who has shown it or the owner's. Others get none, an auditor neither."""
+    owner = row.capability if row else bytes(CAPABILITY_BYTES)
+    reader = reader_capability(owner)
+    # Both comparisons are made, and for an unknown session too, so that the time taken tells nothing.
+    matches = [hmac.compare_digest(held, shown or b"") for held in (owner, reader)]
+    return reader if row is not None and any(matches) else None
+
+
+def _owned(row: SessionRow | None, shown: bytes | None) -> SessionRow:
+    owner = row.capability if row else bytes(CAPABILITY_BYTES)
+    matches = hmac.compare_digest(owner, shown or b"")
+    if row is None or not matches:
         raise UnknownSessionError(
-            "no such session, or not readable with this capability",
-            hint="Send the capability of the session's receipt in X-Verifiable-Capability, or an auditor key.",
+            "no such session, or not yours with this capability",
+            hint="Send its owner's in X-Verifiable-Capability: answers in the session say it, a receipt's only reads.",
         )
     return row
 

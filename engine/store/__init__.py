@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from verifiable.errors import StoreError
@@ -21,15 +21,15 @@ FSCK = "`verifiable log fsck` lists everything that is damaged."
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """What is kept of a session besides its leaves. `secret` salts the leaves, `capability` lets a client read.
+    """What is kept of a session besides its leaves. `secret` salts the leaves, `capability` is its owner's.
 
     `erased` is when its content was erased on request (milliseconds since 1970), `dropped` when its records were
     dropped after the retention window; None where they were not.
     """
 
     session: bytes
-    secret: bytes
-    capability: bytes
+    secret: bytes = field(repr=False)
+    capability: bytes = field(repr=False)
     manifest_digest: bytes
     opened: int
     erased: int | None = None

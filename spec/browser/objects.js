@@ -241,12 +241,13 @@ function parseOpening(leaves, proof) {
 
 function parseReceipt(data) {
   const [head, manifest, leaves, proof, turn, capability, log] = unseal(data, 8, "receipt", LIMITS.RECEIPT_BYTES);
-  bytesOf(capability, "receipt capability", 32); // whoever has it can read the conversation: not kept, never shown
+  if (capability !== null) bytesOf(capability, "receipt capability", 32); // it opens the conversation: never shown
   return {
     head: bytesOf(head, "receipt head"),
     manifest: bytesOf(manifest, "receipt manifest"),
     opening: parseOpening(leaves, proof),
     turn: uintOf(turn, "receipt turn", U32),
+    opens: capability !== null,
     log: log === null ? null : bytesOf(log, "receipt log proof"),
   };
 }

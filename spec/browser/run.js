@@ -72,7 +72,7 @@ async function checkFiles({ receipt, evidence, text, exchange }, keys, report, f
     );
     held = checkReceipt(parsed, keys, evidence ? null : text, report);
     if (exchange && !evidence) checkRequest(held, parsed.turn, exchange, null, report);
-    Object.assign(found, { session: held, turn: parsed.turn, log: parsed.log !== null });
+    Object.assign(found, { session: held, turn: parsed.turn, log: parsed.log !== null, opens: parsed.opens });
   }
   if (!evidence) return;
   await breathe();

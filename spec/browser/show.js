@@ -163,12 +163,13 @@ function show(found) {
       return item;
     });
     parts.push(factsOf(found), element("h2", "", "What this does not show"), element("ul", "", ...notes));
-    if (found.receipt)
+    if (found.opens)
       parts.push(
         element(
           "p",
           "hint",
-          "A receipt also opens the session’s evidence. Whoever gets the file can read the conversation.",
+          "This receipt also opens the session’s evidence: whoever gets the file can read the conversation, later turns " +
+            "too. “verifiable verify --without-capability” writes one for handing on.",
         ),
       );
   }

@@ -94,6 +94,7 @@ const OPERATIONS = {
     }
     const digests = {
       "turn-secret": () => hmacSha256(secret, concat(utf8("turn"), bigEndian(entry.turn, 4))),
+      "reader-capability": () => sha256(concat(utf8("verifiable/reader"), fromHex(entry.owner))),
       salt: () => hmacSha256(secret, bigEndian(entry.seq, 8)).subarray(0, 16),
       "prompt-digest": () => sha256(concat(...entry.ids.map((id) => bigEndian(id, 4).reverse()))),
       "stop-digest": () => stopDigest(entry.stops),

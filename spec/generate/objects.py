@@ -31,8 +31,8 @@ def derivation() -> VectorFile:
     file = VectorFile(
         "derivation",
         "what: turn-secret (of the session's secret and a turn), salt (of a turn's or session's secret and a sequence "
-        "number), prompt-digest, stop-digest, tokens-digest (ids, sources, first of a step), sampling-key "
-        "(of a nonce's source, the nonce and a prompt digest), "
+        "number), reader-capability (of the owner's), prompt-digest, stop-digest, tokens-digest (ids, sources, first "
+        "of a step), sampling-key (of a nonce's source, the nonce and a prompt digest), "
         "drawn-sessions (ids and weights, by lottery from a seed, lowest lot first), drawn-turns (ascending), or "
         "drawn-window (where a window of `length` of `tokens` tokens begins).",
     )
@@ -41,6 +41,8 @@ def derivation() -> VectorFile:
         file.add(f"secret of turn {turn}", what="turn-secret", secret=secret.hex(), turn=turn)
     for seq in (0, 1, 255, 2**40):
         file.add(f"salt of leaf {seq}", what="salt", secret=secret.hex(), seq=seq)
+    for name, owner in {"a capability": digest("an owner's capability"), "zeros": bytes(32)}.items():
+        file.add(f"reader's capability, of {name}", what="reader-capability", owner=owner.hex())
     for name, ids in {"no ids": [], "ids": [1, 256, 49_151], "large ids": [2**31 - 1, 0]}.items():
         file.add(f"prompt of {name}", what="prompt-digest", ids=ids)
     for name, stops in {"no stops": [], "stops": ["\n", "</s>"], "letters of any script": ["水", "é"]}.items():

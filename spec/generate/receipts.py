@@ -79,6 +79,7 @@ class _Receipts:
         one, two = self.one, self.two
         self.add("one turn, closed", "ok", one.receipt())
         self.add("with its text", "ok", one.receipt(), one.texts[0])
+        self.add("without capability, for handing on", "ok", one.receipt().without_capability(), one.texts[0])
         self.add("two turns, open", "ok", two.receipt(1), two.texts[1])
         self.add("of the first turn, under a later head", "ok", two.receipt(0), two.texts[0])
         self.add("among several trusted keys", "ok", one.receipt(), None, [OTHER.public.vkey(), *TRUST])
@@ -111,8 +112,10 @@ class _Receipts:
         resealed("version 1", {1: 1})
         self.add("version 3", "newer-version", seal(body | {1: 3}))
         self.add("version 3, with a key more", "newer-version", seal(body | {1: 3, 99: 0}))
-        resealed("no capability", {}, without=7)
-        resealed("a capability of 31 bytes", {7: bytes(31)})
+        resealed("the capability's key left out", {}, without=7)
+        for name, wrong in {"no bytes": b"", "31 bytes": bytes(31), "33 bytes": bytes(33), "text": "0" * 32}.items():
+            resealed(f"a capability of {name}", {7: wrong})
+        resealed("a capability that is 0", {7: 0})
         resealed("the turn as text", {6: "0"})
         resealed("the head as an array", {2: []})
         resealed("leaves as a map", {4: {}})

@@ -28,7 +28,7 @@ from verifiable.session.challenge import draw_sessions, draw_turns, place_window
 from verifiable.session.delivery import deliver
 from verifiable.session.evidence import Evidence, PackedTokens
 from verifiable.session.head import Head
-from verifiable.session.receipt import Receipt
+from verifiable.session.receipt import Receipt, reader_capability
 from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
 from verifiable.tlog import merkle
 from verifiable.tlog.checkpoint import open_checkpoint
@@ -126,6 +126,8 @@ def derivation(case: Case) -> Any:
     what = case["what"]
     if what == "turn-secret":
         return records.turn_secret(bytes.fromhex(case["secret"]), case["turn"]).hex()
+    if what == "reader-capability":
+        return reader_capability(bytes.fromhex(case["owner"])).hex()
     if what == "salt":
         return records.salt(bytes.fromhex(case["secret"]), case["seq"]).hex()
     if what == "prompt-digest":

@@ -23,7 +23,7 @@ from verifiable.session.delivery import deliver
 from verifiable.session.evidence import Evidence, Kind, PackedTokens, TurnEvidence
 from verifiable.session.head import Head
 from verifiable.session.opening import Opening
-from verifiable.session.receipt import Receipt
+from verifiable.session.receipt import Receipt, reader_capability
 from verifiable.session.records import Close, End, Finish, Leaf, Open, Source, Token, Turn
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire.keys import PrivateKey
@@ -300,7 +300,7 @@ class Story:
             self.manifest.sign(PROVIDER),
             self.opening(),
             turn,
-            digest(f"capability {self.name}"),
+            reader_capability(digest(f"capability {self.name}")),
         )
         return replace(honest, **fields)
 

@@ -82,7 +82,7 @@ def test_every_receipt_survives_and_comes_into_the_log(smollm2: Path, tmp_path: 
         head = Head.peek(receipt.head)
         url, headers = (
             f"{served.url}/v1/sessions/{head.session.hex()}",
-            {"X-Verifiable-Capability": receipt.capability.hex()},
+            {"X-Verifiable-Capability": (receipt.capability or b"").hex()},
         )
         while True:
             later = Receipt.parse(httpx.get(f"{url}/receipt", headers=headers).content)

@@ -21,7 +21,6 @@ from verifiable.llama.model import Model
 from verifiable.llama.probe.cache import default_folder
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.request.request import CHAT, Request, parse_body
-from verifiable.session.receipt import Receipt
 from verifier.auditing.session import audit
 from verifier.model.worker import Worker
 
@@ -62,7 +61,6 @@ def test_the_date_is_that_of_the_session(
     with Engine(dated, tmp_path, SETTINGS) as engine:
         trust = [engine.keys.provider.public]
         first = engine.chat(MESSAGES, max_tokens=4, verifiable={"session": "new"})
-        held = Receipt.parse(first.receipt or b"")
         session = engine.store.sessions(1)[0][1].session.hex()
         time = opened(engine, session).opened.time
         said = prompt_of(engine, time)
@@ -71,7 +69,7 @@ def test_the_date_is_that_of_the_session(
         clock = engine.sessions._clock
         monkeypatch.setattr(engine.sessions, "_clock", lambda: clock() + 2 * DAY)
         again = engine.chat(
-            MESSAGES, max_tokens=4, verifiable={"session": session}, capability=held.capability, temperature=0
+            MESSAGES, max_tokens=4, verifiable={"session": session}, capability=first.capability, temperature=0
         )
         assert again.done.prompt_count == first.done.prompt_count
         fresh = engine.chat(MESSAGES, max_tokens=4)
@@ -114,9 +112,8 @@ def test_a_refused_request_leaves_no_session_behind(dated: Path, tmp_path: Path)
     with Engine(dated, tmp_path, SETTINGS) as engine:
         sessions: Sessions = engine.sessions
         opened_one = engine.chat(MESSAGES, max_tokens=2, verifiable={"session": "new"})
-        assert opened_one.receipt is not None
         session = engine.store.sessions(1)[0][1].session.hex()
-        capability = Receipt.parse(opened_one.receipt).capability
+        capability = opened_one.capability
         too_long = [{"role": "user", "content": "word " * 400}]
         for fields in ({}, {"verifiable": {"session": "new"}}, {"verifiable": {"session": session}}):
             with pytest.raises(PolicyError):

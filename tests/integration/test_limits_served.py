@@ -91,7 +91,7 @@ def test_a_session_that_is_full_takes_no_turn(
         answer = ask(url, COMPLETION, {**body, "verifiable": {"session": session}}, capability)
         assert not isinstance(answer, str), answer
         receipt = Receipt.parse(answer[1])
-        session, capability = Head.peek(receipt.head).session.hex(), receipt.capability
+        session, capability = Head.peek(receipt.head).session.hex(), answer[2]
         if restarted:
             engine.sessions._live.clear()
     said = ask(url, COMPLETION, {**body, "verifiable": {"session": session}}, capability)

@@ -50,6 +50,10 @@ def opened(receipt: bytes) -> tuple[Receipt, Head]:
     return parsed, Head.peek(parsed.head)
 
 
+def shows(capability: bytes | None) -> dict[str, str]:
+    return {"X-Verifiable-Capability": (capability or b"").hex()}
+
+
 def test_the_static_log_is_complete_and_gives_the_signed_root(provider: SyntheticProvider, client: TestClient) -> None:
     answer = client.get("/log/checkpoint")
     assert answer.headers["cache-control"] == "no-cache"
@@ -142,7 +146,7 @@ def test_every_two_published_checkpoints_are_consistent(provider: SyntheticProvi
 def test_a_receipt_gets_its_proof_once_it_is_published(provider: SyntheticProvider, client: TestClient) -> None:
     receipt, head = opened(provider.answer("when?", 4))
     assert receipt.log is None
-    url, headers = f"/v1/sessions/{head.session.hex()}/receipt", {"X-Verifiable-Capability": receipt.capability.hex()}
+    url, headers = f"/v1/sessions/{head.session.hex()}/receipt", shows(receipt.capability)
     assert Receipt.parse(client.get(url, headers=headers).content).log is None
     provider.publish()
     later = Receipt.parse(client.get(url, headers=headers).content)
@@ -157,9 +161,9 @@ def test_earlier_heads_keep_their_receipts_evidence_and_consistency(
     provider: SyntheticProvider, client: TestClient
 ) -> None:
     first, head = opened(provider.answer("one", 3, "new"))
-    second, later = opened(provider.answer("two", 5, head.session.hex(), first.capability))
+    second, later = opened(provider.answer("two", 5, head.session.hex(), provider.owner(first)))
     provider.publish()
-    url, headers = f"/v1/sessions/{head.session.hex()}", {"X-Verifiable-Capability": first.capability.hex()}
+    url, headers = f"/v1/sessions/{head.session.hex()}", shows(first.capability)
     trusted = [provider.keys.provider.public]
     for size, turns in ((head.size, 1), (later.size, 2)):
         receipt = Receipt.parse(client.get(f"{url}/receipt?size={size}", headers=headers).content)
@@ -180,12 +184,13 @@ def test_an_owner_erases_a_session_and_everything_signed_still_verifies(
     secret = "a very private question"
     receipt, head = opened(provider.answer(secret, 6))
     provider.publish()
-    url, headers = f"/v1/sessions/{head.session.hex()}", {"X-Verifiable-Capability": receipt.capability.hex()}
+    url, headers = f"/v1/sessions/{head.session.hex()}", shows(provider.owner(receipt))
     kept = client.get(f"{url}/receipt", headers=headers).content
     database = provider.keys.folder.parent / "provider.sqlite"
     assert secret.encode() in database.read_bytes()
     assert client.delete(url).status_code == 404
     assert client.delete(url, headers={"Authorization": f"Bearer {provider.keys.auditor_key}"}).status_code == 404
+    assert client.delete(url, headers=shows(receipt.capability)).status_code == 404
     assert client.delete(url, headers=headers).status_code == 204
     assert client.delete(url, headers=headers).status_code == 204
     assert secret.encode() not in database.read_bytes()

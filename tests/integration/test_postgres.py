@@ -193,7 +193,7 @@ def test_everything_else_works_there_too(url: str, tmp_path: Path) -> None:
     heads = [Head.peek(receipt.head) for receipt in receipts]
     provider.publish()
     assert drop_expired(provider.store, VOCABULARY, 2**62, 1) == 5
-    provider.sessions.erase(heads[0].session.hex(), receipts[0].capability)
+    provider.sessions.erase(heads[0].session.hex(), provider.owner(receipts[0]))
     provider.close()
     provider = SyntheticProvider(tmp_path / "main", settings)
     assert provider.recovered == 0

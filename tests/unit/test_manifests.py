@@ -77,7 +77,7 @@ def test_a_clock_that_is_set_back_ends_nothing(provider: SyntheticProvider, cloc
     good(provider, provider.answer())
     session = check_head(held.manifest, held.head, [provider.keys.provider.public]).head.session.hex()
     with pytest.raises(BusySessionError, match="another manifest"):
-        provider.answer(session=session, capability=held.capability)
+        provider.answer(session=session, capability=provider.owner(held))
 
 
 def test_a_session_goes_on_under_its_own_manifest_until_that_is_nearly_over(
@@ -87,15 +87,15 @@ def test_a_session_goes_on_under_its_own_manifest_until_that_is_nearly_over(
     session = check_head(held.manifest, held.head, [provider.keys.provider.public]).head.session.hex()
     clock.time += VALIDITY - DAY
     assert provider.manifests.in_force().envelope != held.manifest
-    again = good(provider, provider.answer(session=session, capability=held.capability))
+    again = good(provider, provider.answer(session=session, capability=provider.owner(held)))
     assert (again.manifest, again.turn) == (held.manifest, 1)
     provider.close()
     restarted = SyntheticProvider(tmp_path / "data", clock=clock)
-    third = good(restarted, restarted.answer(session=session, capability=held.capability))
+    third = good(restarted, restarted.answer(session=session, capability=restarted.owner(held)))
     assert (third.manifest, third.turn) == (held.manifest, 2)
     clock.time += 1
     with pytest.raises(BusySessionError, match="nearly over"):
-        restarted.answer(session=session, capability=held.capability)
+        restarted.answer(session=session, capability=restarted.owner(held))
     restarted.close()
 
 
@@ -147,7 +147,7 @@ def test_a_pinned_manifest_that_differs_in_dates_alone_is_honoured(provider: Syn
     session = check_head(held.manifest, held.head, [provider.keys.provider.public]).head.session.hex()
     body = b'{"prompt": "x", "verifiable": {"session": "%s", "manifest": "%s"}}' % (session.encode(), b"00" * 32)
     with pytest.raises(OtherManifestError):
-        provider.sessions.recorder(parse_body(COMPLETION, body), held.capability)
+        provider.sessions.recorder(parse_body(COMPLETION, body), provider.owner(held))
     clock.time += VALIDITY // 2 - DAY + limits.CLOCK_SKEW
     with pytest.raises(OtherManifestError):
         provider.manifests.pinned(first.digest)
@@ -177,7 +177,7 @@ def test_a_clock_that_wanders_for_years_signs_nothing_false(provider: SyntheticP
         if held and choose.random() < 0.7:
             last = held[int(choose.integers(len(held)))]
             session = check_head(last.manifest, last.head, trust).head.session.hex()
-            capability = last.capability
+            capability = provider.owner(last)
         turn = None
         try:
             turn = provider.begin("x", 2, session, capability)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field, replace
 from os import PathLike
 
 from verifiable import files, limits
@@ -13,20 +14,25 @@ from verifiable.wire.sealed import seal, unseal
 CAPABILITY_BYTES = 32
 
 
+def reader_capability(owner: bytes) -> bytes:
+    """What lets its holder read a session, from what lets its owner continue and erase it; nothing leads back."""
+    return hashlib.sha256(b"verifiable/reader" + owner).digest()
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """`head` and `manifest` are signed objects; `opening` holds every leaf so far that is not a token.
 
-    `capability` lets its holder read the session's evidence: whoever gets the receipt gets that too. `turn` is the
-    turn that the receipt was given for. `log` is a `.tlog-proof` that the head is in the provider-wide log; None
-    until it was integrated there.
+    `capability` is the session's reader's: it lets whoever gets the receipt read the session's evidence. None is for
+    handing on, and what auditors are given. `turn` is the turn that the receipt was given for. `log` is a `.tlog-proof`
+    that the head is in the provider-wide log; None until it was integrated there.
     """
 
     head: bytes
     manifest: bytes
     opening: Opening
     turn: int
-    capability: bytes
+    capability: bytes | None = field(repr=False)
     log: bytes | None = None
 
     def encode(self) -> bytes:
@@ -43,11 +49,15 @@ class Receipt:
             encoding.bytes_(fields[3], "receipt manifest", maximum=limits.RECEIPT_BYTES),
             Opening.from_cbor(fields[4], fields[5]),
             encoding.uint(fields[6], "receipt turn", limits.U32),
-            encoding.bytes_(fields[7], "receipt capability", CAPABILITY_BYTES),
+            None if fields[7] is None else encoding.bytes_(fields[7], "receipt capability", CAPABILITY_BYTES),
             None
             if fields[8] is None
             else encoding.bytes_(fields[8], "receipt log proof", maximum=limits.RECEIPT_BYTES),
         )
+
+    def without_capability(self) -> Receipt:
+        """The same for handing on: it can be checked as before, and opens nothing."""
+        return replace(self, capability=None)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Receipt:

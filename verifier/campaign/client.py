@@ -43,7 +43,7 @@ class Client:
     Args:
         base: the provider's URL, with or without a final /v1.
         auditor_key: a key that the operator issued; opens every session's evidence.
-        capability: a session's read capability (32 bytes), as a receipt holds it.
+        capability: a session's reader's capability (32 bytes), as a receipt holds it; None where it holds none.
         clients: the capabilities of sessions by their ids, of receipts that clients handed over. Those sessions are
             asked for as their clients would ask, without the auditor's key.
 

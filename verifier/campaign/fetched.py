@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
+from verifiable import files
 from verifiable.checking.caveats import About, Caveat
 from verifiable.checking.checks import (
     OpenedEvidence,
@@ -69,9 +70,10 @@ class Auditor:
     seed: bytes | None = None
 
     def keep(self, name: str, data: bytes) -> None:
+        """Keep a file for the auditor alone: evidence holds people's prompts."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / name
-        path.write_bytes(data)
+        files.replace(path, data, 0o600)
         self.saved.append(str(path))
 
 

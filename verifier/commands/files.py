@@ -103,6 +103,18 @@ def read_receipt(path: Path) -> Receipt | Exchange:
         ) from error
 
 
+def write_for_handing_on(kept: Receipt | Exchange, path: Path) -> None:
+    """Write a receipt or an exchange without its capability. Raises PolicyError where the file is there; OSError."""
+    if isinstance(kept, Receipt):
+        data = kept.without_capability().encode()
+    else:
+        data = replace(kept, receipt=kept.receipt and kept.receipt.without_capability()).encode()
+    try:
+        files.write_new(path, data, 0o600)
+    except FileExistsError:
+        raise PolicyError("--without-capability", expected="a file that is not there yet", found=str(path)) from None
+
+
 def is_exchange(data: bytes) -> bool:
     """Whether a file's bytes are JSON, as an exchange is, and no receipt or evidence."""
     return data.lstrip()[:1] == b"{"

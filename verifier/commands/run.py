@@ -120,6 +120,8 @@ def carry_out(plan: Plan) -> Outcome:
         target = receipt_of(target)
     if target is not None:
         check_signer(target.manifest, plan.trust)
+    if isinstance(target, Receipt):
+        _check_opens(target, plan)
     known = _known(plan)
     with ExitStack() as stack:
         bars = stack.enter_context(Bars())
@@ -209,11 +211,24 @@ def _known(plan: Plan) -> _Known:
     held, refused = [], []
     for receipt, asked in read_clients(plan.draw.receipts):
         check_signer(receipt.manifest, plan.trust)
+        _check_opens(receipt, plan)
         try:
             held.append(Held(check_receipt(receipt, plan.trust, *asked.texts), asked))
         except VerifiableError as error:
             refused.append(Fault.of(error).verdict())
-    return _Known(held, tuple(refused), {each.session: each.receipt.receipt.capability for each in held})
+    capabilities = {each.session: each.receipt.receipt.capability for each in held}
+    return _Known(held, tuple(refused), {session: own for session, own in capabilities.items() if own is not None})
+
+
+def _check_opens(receipt: Receipt, plan: Plan) -> None:
+    """Raise PolicyError where neither a receipt nor the auditor's key opens the session's evidence."""
+    if receipt.capability is None and plan.auditor_key is None:
+        raise PolicyError(
+            "a receipt without capability does not open its session's evidence",
+            expected="--auditor-key KEY",
+            found="none",
+            hint="Have a key of the operator's, or the receipt as it came with the answer, or a file of evidence.",
+        )
 
 
 def _announce(planned: ChallengePlan) -> None:

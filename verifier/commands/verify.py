@@ -51,13 +51,20 @@ def verify(
     report: Annotated[
         Path | None, typer.Option(help="Instead of a receipt: an audit's signed report; --trust is the auditor's key.")
     ] = None,
+    without_capability: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write the receipt, or the exchange, to this new file for handing on: it opens nothing."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Check a receipt offline: who said what, and that nothing was changed since."""
     keys = files.read_trust(trust)
     instead = {"--report": report, "--fork": fork, "--fraud": fraud}
     alone = [option for option, path in instead.items() if path is not None]
-    if alone and len(alone) + sum(path is not None for path in (receipt, evidence, text, request, nonce, stream)) > 1:
+    beside = (receipt, evidence, text, request, nonce, stream, without_capability)
+    if alone and len(alone) + sum(path is not None for path in beside) > 1:
         expected = "a receipt, or one of --fraud, --fork and --report"
         raise PolicyError(f"{alone[0]} stands alone", expected=expected, found="more")
     if report is not None:
@@ -71,6 +78,8 @@ def verify(
         raise PolicyError("nothing to verify", expected="a receipt, or --fraud FILE", found="neither")
     parsed = files.read_receipt(receipt)
     held = receipt_of(parsed) if isinstance(parsed, Exchange) else parsed
+    if without_capability is not None:
+        files.write_for_handing_on(parsed, without_capability)
     copies = files.read_copies(text, request, nonce, parsed)
     shown = None if evidence is None else Evidence.load(evidence)
     chunks = None if stream is None else read_chunks(read(stream, limits.EVIDENCE_BYTES))
