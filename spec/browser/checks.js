@@ -183,9 +183,10 @@ function checkReceipt(receipt, trusted, text, report) {
     `turn ${receipt.turn}`,
   );
   if (text != null) checkText(session, receipt.turn, text, report);
+  session.logged = null;
   if (receipt.log) {
-    report.make(
-      "The head is in the provider's log",
+    session.logged = report.make(
+      "The head stands under a checkpoint that the log’s key signed",
       () => {
         if (!session.manifest.log)
           throw new Failure("log-differs", "the receipt claims a log that the manifest does not name");
@@ -195,6 +196,21 @@ function checkReceipt(receipt, trusted, text, report) {
     );
   }
   return session;
+}
+
+/** Check that so many of the witnesses whom the reader trusts cosigned the checkpoint of a receipt's log proof. */
+function checkQuorum({ logged }, { witnesses, needed }, report) {
+  report.make(
+    "Witnesses that you trust cosigned that checkpoint",
+    () => {
+      const names = logged ? openCheckpoint(logged.note, logged.log, witnesses).witnesses : [];
+      if (logged && names.length >= needed) return names;
+      const found = logged ? names.join(", ") || "none" : "no proof";
+      const what = logged ? "checkpoint is cosigned by too few witnesses" : "the receipt carries no log proof";
+      throw new Failure("too-few-witnesses", what, `${needed} of ${witnesses.length}`, found);
+    },
+    (names) => names.join(", "),
+  );
 }
 
 /** Check that a text is what a turn committed to. */

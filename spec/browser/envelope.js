@@ -119,21 +119,50 @@ function parseNote(text) {
   return { text: text.slice(0, border + 1), signatures };
 }
 
-/** Size and root of a log, from a checkpoint that the log's key signed. */
-function openCheckpoint(text, log) {
+/** A witness's key: `name+hash+base64(4 ‖ key)` of C2SP tlog-cosignature. */
+class WitnessKey extends PublicKey {
+  static parse(text) {
+    const [name, hash, ...rest] = text.split("+");
+    const typed = rest.length ? fromBase64(rest.join("+"), "witness key") : [];
+    if (typed.length !== 33 || typed[0] !== 4) throw malformed("witness key", "name+hash+base64 of type 4 (Ed25519)");
+    const key = new WitnessKey(checkName(name), typed.subarray(1));
+    key.id = keyId(name, typed);
+    if (hash !== hex(key.id)) throw malformed("witness key: the hash does not fit");
+    return key;
+  }
+
+  /** Check a signature line over a checkpoint's text: eight bytes of time, then the signature. */
+  cosigned(text, signature) {
+    const time = signature.length === 72 ? bigFromBytes(signature.subarray(0, 8)) : LIMITS.U63 + 1n;
+    if (time > LIMITS.U63) throw new Failure("bad-signature", `the cosignature of ${this.name} does not verify`);
+    this.verify(utf8(`cosignature/v1\ntime ${time}\n${text}`), signature.subarray(8));
+  }
+}
+
+/** Size and root of a log, from a checkpoint that the log's key signed, and which of these witnesses cosigned it. */
+function openCheckpoint(text, log, witnesses = []) {
   const note = parseNote(text);
   const mine = note.signatures.filter(({ name, id }) => name === log.name && same(id, log.id));
   if (!mine.length) throw new Failure("untrusted-key", "the checkpoint is not signed by the log's key", log.name);
   for (const { signature } of mine) log.verify(utf8(note.text), signature);
+  const names = new Set();
+  for (const witness of witnesses) {
+    for (const { name, id, signature } of note.signatures) {
+      if (name !== witness.name || !same(id, witness.id)) continue;
+      witness.cosigned(note.text, signature);
+      names.add(name);
+    }
+  }
   const [origin, size, root, ...extensions] = note.text.split("\n");
   if (root === undefined || extensions.pop() !== "" || !origin || extensions.includes(""))
     throw malformed("checkpoint", "origin, size and root");
   const head = { origin, size: decimalOf(size, "checkpoint size"), root: fromBase64(root, "checkpoint root", 32) };
+  head.witnesses = [...names];
   if (origin !== log.name) throw new Failure("wrong-origin", "a checkpoint of another log", log.name, origin);
   return head;
 }
 
-/** Check a c2sp.org/tlog-proof@v1 file: `entry` is in the log with this key. */
+/** Check a c2sp.org/tlog-proof@v1 file: `entry` stands under a checkpoint that this log's key signed, which is `note`. */
 function checkTlogProof(text, entry, log) {
   checkLines(text, "log proof", 2 * LIMITS.NOTE_BYTES);
   const border = text.indexOf("\n\n");
@@ -145,7 +174,8 @@ function checkTlogProof(text, entry, log) {
     throw malformed("log proof", "an index and at most 63 hashes");
   const index = decimalOf(first.slice(6), "log proof: index");
   const path = lines.map((line) => fromBase64(line, "log proof: hash", 32));
-  const { size, root } = openCheckpoint(text.slice(border + 2), log);
+  const note = text.slice(border + 2);
+  const { size, root } = openCheckpoint(note, log);
   checkInclusion(leafHash(entry), index, size, path, root);
-  return { index, size };
+  return { index, size, note, log };
 }

@@ -78,6 +78,8 @@ async function submit(event) {
       exchange: given.exchange?.bytes ?? null,
       text: given.text ? fromUtf8(given.text.bytes, "the text file") : typed === "" ? null : typed,
       trusted: byId("trusted").value,
+      witnesses: byId("witnesses").value,
+      quorum: byId("quorum").value,
     };
     if (input.receipt || input.evidence || input.fraud || input.exchange)
       show({ ...(await check(input)), receipt: input.receipt ?? input.exchange });

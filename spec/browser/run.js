@@ -1,11 +1,22 @@
 // Runs all checks on what a person gave, step by step, and leaves the browser time to draw between them.
 
-const keysOf = (text) =>
+const keysOf = (text, kind = PublicKey) =>
   text
     .split("\n")
     .map((line) => line.trim())
     .filter((line) => line && !line.startsWith("#"))
-    .map((line) => PublicKey.parse(line));
+    .map((line) => kind.parse(line));
+
+/** The witnesses that were named, and how many of them must have cosigned: as many as are asked for, or all. */
+function quorumOf({ witnesses = "", quorum = "" }) {
+  const keys = keysOf(witnesses, WitnessKey);
+  const names = new Set(keys.map(({ name }) => name)).size;
+  if (!names && !quorum) return null;
+  const needed = quorum === "" ? names : Number(quorum);
+  if (!(Number.isInteger(needed) && needed >= 1 && needed <= names))
+    throw malformed("the number of witnesses", names ? `1 to ${names}` : "keys of witnesses", quorum);
+  return { witnesses: keys, needed };
+}
 
 /** The browser's own opinion of signatures that held here: "agrees", "differs", or null where it has none. */
 async function crossCheck(signatures) {
@@ -25,16 +36,22 @@ const breathe = () => new Promise((resolve) => setTimeout(resolve));
 /** Run all checks. Returns what the page shows: steps, the failure if there is one, and what was read. */
 async function check(given) {
   const report = new Report();
-  const found = { steps: report.steps, failure: null, session: null, fraud: null, text: given.text, log: false, exchange: null };
-  Object.assign(found, { replayed: 0, left: [] });
+  const found = { steps: report.steps, failure: null, session: null, fraud: null, text: given.text, exchange: null };
+  Object.assign(found, { logged: null, log: false, replayed: 0, left: [] });
   checkedSignatures.length = 0;
   try {
     const keys = keysOf(given.trusted);
     if (!keys.length) throw new Failure("untrusted-key", "No key to trust was entered");
     if (given.fraud) found.fraud = proveFraud(given.fraud, keys, report);
+    const quorum = quorumOf(given);
     const files = withExchange(given, report);
     Object.assign(found, { text: files.text, exchange: files.exchange });
     if (files.receipt || files.evidence) await checkFiles(files, keys, report, found);
+    if (quorum && files.receipt) {
+      report.about = "Provider’s log";
+      checkQuorum({ logged: found.logged }, quorum, report);
+      found.log = true;
+    }
     await secondOpinion(report);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
@@ -72,7 +89,7 @@ async function checkFiles({ receipt, evidence, text, exchange }, keys, report, f
     );
     held = checkReceipt(parsed, keys, evidence ? null : text, report);
     if (exchange && !evidence) checkRequest(held, parsed.turn, exchange, null, report);
-    Object.assign(found, { session: held, turn: parsed.turn, log: parsed.log !== null, opens: parsed.opens });
+    Object.assign(found, { session: held, turn: parsed.turn, logged: held.logged, opens: parsed.opens });
   }
   if (!evidence) return;
   await breathe();

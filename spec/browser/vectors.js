@@ -181,15 +181,20 @@ const OPERATIONS = {
     return { text, stopped, digest: hex(sha256(utf8(text))) };
   },
   checkpoint(entry) {
-    const { origin, size, root } = openCheckpoint(entry.text, PublicKey.parse(entry.log));
-    return { origin, size: plain(size), root: hex(root) };
+    const named = entry.witnesses?.map((text) => WitnessKey.parse(text));
+    const { origin, size, root, witnesses } = openCheckpoint(entry.text, PublicKey.parse(entry.log), named);
+    return { origin, size: plain(size), root: hex(root), ...(named && { witnesses }) };
   },
   "tlog-proof"(entry) {
     const { index, size } = checkTlogProof(entry.text, fromHex(entry.entry), PublicKey.parse(entry.log));
     return { index: plain(index), size: plain(size) };
   },
-  receipt: (entry) =>
-    showSession(checkReceipt(parseReceipt(fromBase64(entry.input)), vectorTrust(entry), entry.text, new Report())),
+  receipt(entry) {
+    const held = checkReceipt(parseReceipt(fromBase64(entry.input)), vectorTrust(entry), entry.text, new Report());
+    const quorum = entry.witnesses && { witnesses: entry.witnesses.join("\n"), quorum: String(entry.quorum ?? "") };
+    if (quorum) checkQuorum(held, quorumOf(quorum), new Report());
+    return showSession(held);
+  },
   exchange(entry) {
     const kept = parseExchange(vectorBytes(entry));
     if (!kept.receipt) return null;

@@ -9,6 +9,7 @@ const INCONCLUSIVE = [
   "newer-version",
   "nothing-checked",
   "no-evidence",
+  "too-few-witnesses",
   "page-fault",
 ];
 
@@ -35,6 +36,9 @@ const MEANING = {
   "log-differs": "The receipt claims a public log that the provider’s statement does not name.",
   "wrong-origin": "The proof is from another log than the provider’s.",
   "bad-inclusion-proof": "The proof does not show that the provider’s log holds this session.",
+  "too-few-witnesses":
+    "Too few of the witnesses whom you trust are known to have seen this log: it may be one for you alone. Ask for the " +
+    "receipt again later.",
   "salt-differs": "The secret in the evidence does not open the records that were signed.",
   "request-differs": "The provider committed to another request than this one.",
   "session-differs": "The evidence belongs to another conversation.",
@@ -60,7 +64,7 @@ const FINISH = ["it ended", "cut by length", "cancelled", "an error"];
 const NONCE = ["the request’s", "the request’s seed", "the provider’s"];
 
 /** What a reader might take for shown, and is not: ids of CAVEATS, details, and the turns of which each is said. */
-function notShown({ session, turn, text, exchange, log, replayed, left }) {
+function notShown({ session, turn, text, exchange, logged, log, replayed, left }) {
   const notes = [["model-not-run"]];
   if (!exchange) notes.push(["request-not-given"]);
   else if (exchange.received === null || (turn === 0 && exchange.sent === null)) notes.push(["times-not-given"]);
@@ -77,7 +81,8 @@ function notShown({ session, turn, text, exchange, log, replayed, left }) {
   const partly = session.turns?.filter(({ shown, end }) => shown.length < end.completionCount) ?? [];
   if (opened && !replayed && !left.length) notes.push(["records-not-shown"]);
   else of("records-not-replayed", [...new Set([...left, ...numbers(partly)])].sort((a, b) => a - b));
-  if (!log) notes.push(["log-not-shown", "no proof of it was given"]);
+  const alone = "the log’s own key alone signed the proof’s checkpoint: no witness was named";
+  if (!log) notes.push(["log-not-shown", logged ? alone : "no proof of it was given"]);
   if (!session.closed) notes.push(["session-open"]);
   if (session.manifest.valueKind === 1) notes.push(["not-raw-logits"]);
   else if (!session.manifest.invariant) notes.push(["not-invariant"]);

@@ -17,6 +17,7 @@ from spec.generate.world import (
     OTHER,
     PROVIDER,
     SESSION_KEY,
+    WITNESSES,
     Story,
     asked,
     digest,
@@ -31,7 +32,9 @@ from verifiable.session.receipt import Receipt
 from verifiable.session.records import End, Finish, Source, Token, Turn
 from verifiable.tlog import merkle
 from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.tlog.cosignature import cosign, witness_key
 from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.note import Note
 from verifiable.tlog.proof import TlogProof
 from verifiable.wire import cose, encoding
 from verifiable.wire.encoding import Map
@@ -45,7 +48,7 @@ def receipt() -> VectorFile:
     file = VectorFile(
         "receipt",
         "input: a receipt in base64. trusted: verifier keys of providers. text: what the client says the answer was, "
-        "where it is given.",
+        "where it is given. witnesses, quorum: of whom so many, or all, must have cosigned the checkpoint.",
     )
     _Receipts(file).all()
     return file
@@ -299,9 +302,31 @@ class _Receipts:
         self.add("in somebody's log", "untrusted-key", one.receipt(log=proof(key=stranger, origin="other.example")))
         self.add("checkpoint changed", "bad-signature", one.receipt(log=proof().replace(b"\n7\n", b"\n8\n")))
         self.add("log proof damaged", "malformed", one.receipt(log=proof()[:-1]))
+        self.witnessed(proof())
         none = replace(MANIFEST, log=None)
         story = Story.open("unlogged", none).turn(asked(), 1)
         self.add("in a log that the manifest does not name", "log-differs", story.receipt(log=proof()))
+
+    def witnessed(self, proof: bytes) -> None:
+        one, keys = self.one, [witness_key(key.public).vkey() for key in WITNESSES]
+        parsed = TlogProof.parse(proof)
+        lines = [cosign(Note.parse(parsed.checkpoint).text, key, OPENED // 1000) for key in WITNESSES]
+
+        def add(name: str, expected: str, count: int | None, named: list[str], quorum: int | None = None) -> None:
+            seen = Note.parse(parsed.checkpoint).add(*lines[: count or 0]).format()
+            made = one.receipt(log=None if count is None else replace(parsed, checkpoint=seen).format())
+            more = {} if quorum is None else {"quorum": quorum}
+            given = {"input": write_base64(made.encode()), "trusted": TRUST, "witnesses": named, **more}
+            self.file.add(name, expected, **given)
+
+        add("in the log, cosigned by every witness that is trusted", "ok", 2, keys)
+        add("cosigned by one of two, of which one is enough", "ok", 1, keys, 1)
+        add("cosigned by one of two", "too-few-witnesses", 1, keys)
+        add("cosigned by nobody", "too-few-witnesses", 0, keys, 1)
+        add("no log proof that anybody could have cosigned", "too-few-witnesses", None, keys, 1)
+        add("cosigned by another than is trusted", "too-few-witnesses", 1, keys[1:])
+        lines[0] = replace(lines[0], signature=lines[0].signature[:8] + lines[1].signature[8:])
+        add("a cosignature that the witness did not make", "bad-signature", 2, keys, 1)
 
 
 def turn_of(story: Story) -> Turn:

@@ -17,6 +17,7 @@ import numpy as np
 from verifiable.checking.asked import check_asked
 from verifiable.checking.checks import OpenedSession, check_evidence, check_receipt, signed_by
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
+from verifiable.checking.membership import check_quorum
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest, open_manifest
 from verifiable.request.exchange import Exchange
@@ -32,6 +33,7 @@ from verifiable.session.receipt import Receipt, reader_capability
 from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
 from verifiable.tlog import merkle
 from verifiable.tlog.checkpoint import open_checkpoint
+from verifiable.tlog.cosignature import CosignerKey, Quorum
 from verifiable.tlog.proof import TlogProof
 from verifiable.wire import cose, encoding
 from verifiable.wire.keys import PublicKey
@@ -325,8 +327,14 @@ def delivery(case: Case) -> Any:
 
 
 def checkpoint(case: Case) -> Any:
-    signed = open_checkpoint(case["text"].encode(), PublicKey.parse(case["log"])).checkpoint
-    return {"origin": signed.origin, "size": signed.size, "root": signed.root.hex()}
+    opened = open_checkpoint(case["text"].encode(), PublicKey.parse(case["log"]), witnesses(case))
+    signed = opened.checkpoint
+    seen = {"witnesses": list(opened.witnesses)} if "witnesses" in case else {}
+    return {"origin": signed.origin, "size": signed.size, "root": signed.root.hex(), **seen}
+
+
+def witnesses(case: Case) -> list[CosignerKey]:
+    return [CosignerKey.parse(text) for text in case.get("witnesses", ())]
 
 
 def tlog_proof(case: Case) -> Any:
@@ -337,7 +345,10 @@ def tlog_proof(case: Case) -> Any:
 
 def receipt(case: Case) -> Any:
     texts = [case["text"]] if case.get("text") is not None else []
-    return show_session(check_receipt(Receipt.parse(base64.b64decode(case["input"])), trusted(case), *texts).session)
+    held = check_receipt(Receipt.parse(base64.b64decode(case["input"])), trusted(case), *texts)
+    if "witnesses" in case:
+        check_quorum(held.logged, Quorum.of(witnesses(case), case.get("quorum")))
+    return show_session(held.session)
 
 
 def show_session(session: OpenedSession) -> dict[str, Any]:

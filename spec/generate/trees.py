@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from spec.generate.cases import VectorFile
-from spec.generate.world import LOG_KEY, OTHER
+from spec.generate.world import LOG_KEY, OTHER, WITNESSES
 from verifiable.tlog import merkle
 from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.tlog.cosignature import cosign, witness_key
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.tlog.note import sign_text
 from verifiable.tlog.proof import TlogProof
@@ -143,13 +145,18 @@ def _multiproofs(file: VectorFile) -> None:
 
 
 def checkpoint() -> VectorFile:
-    file = VectorFile("checkpoint", "text: a signed note of C2SP. log: the verifier key that must have signed it.")
+    file = VectorFile(
+        "checkpoint",
+        "text: a signed note of C2SP. log: the verifier key that must have signed it. witnesses: those that are "
+        "trusted, where any are; the outcome names those that cosigned.",
+    )
     made = grown(21)
     body = Checkpoint(LOG_KEY.name, 21, made.root())
     good = sign_checkpoint(body, LOG_KEY).decode()
 
-    def add(name: str, expected: str, text: str) -> None:
-        file.add(name, expected, text=text, log=LOG_KEY.public.vkey())
+    def add(name: str, expected: str, text: str, named: Sequence[str] | None = None) -> None:
+        more = {} if named is None else {"witnesses": list(named)}
+        file.add(name, expected, text=text, log=LOG_KEY.public.vkey(), **more)
 
     def note(text: str) -> str:
         return text + "\n" + sign_text(text, LOG_KEY).line()
@@ -166,6 +173,21 @@ def checkpoint() -> VectorFile:
     add("signed by a stranger only", "untrusted-key", body.text() + "\n" + strange)
     add("size changed", "bad-signature", good.replace("\n21\n", "\n22\n"))
     add("of another log, signed by this one's key", "wrong-origin", note(f"other.example\n21\n{root}\n"))
+    one, two = (cosign(body.text(), key, 1_800_000_000).line() for key in WITNESSES)
+    first, second = (witness_key(key.public).vkey() for key in WITNESSES)
+    add("cosigned by a witness that is trusted", "ok", good + one, [first, second])
+    add("cosigned by both", "ok", good + two + one + one, [first, second])
+    add("cosigned by one that is not trusted", "ok", good + two, [first])
+    add("cosigned by nobody", "ok", good, [first])
+    add("cosigned, and not signed by the log", "untrusted-key", body.text() + "\n" + one, [first])
+    old = cosign(body.text().replace("21", "20"), WITNESSES[0], 1_800_000_000)
+    add("a cosignature of another checkpoint", "bad-signature", good + old.line(), [first])
+    late = replace(old, signature=(1 << 63).to_bytes(8, "big") + old.signature[8:])
+    add("a cosignature of a time of 2^63", "bad-signature", good + late.line(), [first])
+    cut = replace(old, signature=old.signature[:-1])
+    add("a cosignature cut short", "bad-signature", good + cut.line(), [first])
+    add("once rightly and once wrongly", "bad-signature", good + one + old.line(), [first])
+    add("a log's key as a witness's", "malformed", good, [LOG_KEY.public.vkey()])
     line = good.splitlines()[-1]
     sign = line.split(" ")[2]
     add("signature of 65 bytes", "bad-signature", good.replace(sign, write_base64(base64.b64decode(sign) + b"\0")))

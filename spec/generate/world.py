@@ -42,6 +42,7 @@ PROVIDER = private_key("provider.vectors.example")
 SESSION_KEY = private_key("session.vectors.example")
 OTHER = private_key("somebody.vectors.example")
 LOG_KEY = private_key("log.vectors.example")
+WITNESSES = [private_key(f"witness{number}.vectors.example") for number in (1, 2)]
 K = 8
 VOCABULARY = 500
 N_CTX = 256

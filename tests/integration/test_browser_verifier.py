@@ -18,7 +18,20 @@ import pytest
 
 from spec.browser.build import PAGE
 from spec.generate.run import run
-from spec.generate.world import HOUR, MANIFEST, NEW, OPENED, OTHER, PROVIDER, Story, asked, going_on
+from spec.generate.world import (
+    HOUR,
+    LOG_KEY,
+    MANIFEST,
+    NEW,
+    OPENED,
+    OTHER,
+    PROVIDER,
+    SESSION_KEY,
+    WITNESSES,
+    Story,
+    asked,
+    going_on,
+)
 from tests.integration import lies
 from tests.integration.chromium import Page, browse, find
 from tests.needs import missing_program
@@ -28,6 +41,11 @@ from verifiable.manifest.manifest import AdapterFile, Rope
 from verifiable.request.exchange import Exchange
 from verifiable.session.evidence import Kind
 from verifiable.session.records import Finish
+from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.tlog.cosignature import cosign, witness_key
+from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.note import Note
+from verifiable.tlog.proof import TlogProof
 
 FIRST = Story.open("browser").turn(asked(max_tokens=20, verifiable=NEW), 12)
 STORY = FIRST.turn(asked(None, temperature=0.7, verifiable=going_on("browser")), 5)
@@ -171,12 +189,20 @@ def test_the_browsers_own_cryptography_agrees(page: Page) -> None:
     assert page.evaluate(f"{call}({json.dumps(wrong)})") == "differs"
 
 
-def give(page: Page, files: dict[str, bytes], trusted: str = KEY, answer: str = "") -> str:
+def give(
+    page: Page,
+    files: dict[str, bytes],
+    trusted: str = KEY,
+    answer: str = "",
+    witnesses: tuple[str, ...] = (),
+    quorum: str = "",
+) -> str:
     """Choose files, fill in the form, press the button; the result's text."""
+    seen = json.dumps("\n".join(witnesses)), json.dumps(quorum)
     items = json.dumps({name: base64.b64encode(data).decode() for name, data in files.items()})
     return str(
         page.evaluate(
-            f"""(async (files, trusted, answer) => {{
+            f"""(async (files, trusted, answer, witnesses, quorum) => {{
             const transfer = new DataTransfer();
             for (const [name, data] of Object.entries(files)) {{
                 transfer.items.add(new File([verifiableInference.fromBase64(data)], name));
@@ -192,10 +218,12 @@ def give(page: Page, files: dict[str, bytes], trusted: str = KEY, answer: str = 
             document.activeElement.blur();
             document.getElementById("trusted").value = trusted;
             document.getElementById("answer").value = answer;
+            document.getElementById("witnesses").value = witnesses;
+            document.getElementById("quorum").value = quorum;
             document.querySelector("[type=submit]").click();
             while (document.activeElement.id !== "result") await frame();
             return document.getElementById("result").innerText;
-        }})({items}, {json.dumps(trusted)}, {json.dumps(answer)})"""
+        }})({items}, {json.dumps(trusted)}, {json.dumps(answer)}, {", ".join(seen)})"""
         )
     )
 
@@ -270,6 +298,34 @@ def test_without_the_clients_copy_the_page_says_what_is_not_shown(page: Page) ->
     text = give(page, {"a": STORY.receipt(0).encode()})
     for name in ("model-not-run", "request-not-given", "text-not-given"):
         assert CAVEATS[name].replace("'", "’") in text
+
+
+def test_the_page_believes_witnesses_and_not_the_logs_own_key(page: Page) -> None:
+    """A tree of one entry, signed by the log's key, proves membership of no log that anybody else sees."""
+    head = STORY.head().sign(SESSION_KEY)
+    tree = Tree.from_leaves([leaf_hash(head)])
+    note = Note.parse(sign_checkpoint(Checkpoint(LOG_KEY.name, 1, tree.root()), LOG_KEY))
+    keys = tuple(witness_key(key.public).vkey() for key in WITNESSES)
+    lines = [cosign(note.text, key, 1) for key in WITNESSES]
+    missing = CAVEATS["log-not-shown"].replace("'", "’")
+    for count, named, quorum, said in (
+        (0, (), "", "✓ It holds"),
+        (0, keys, "1", "too-few-witnesses"),
+        (1, keys, "", "too-few-witnesses"),
+        (1, keys, "1", "✓ It holds"),
+        (2, keys, "", "✓ It holds"),
+        (None, keys, "", "too-few-witnesses"),
+        (2, keys, "3", "1 to 2"),
+        (2, (LOG_KEY.public.vkey(),), "", "witness key"),
+        (2, (), "1", "keys of witnesses"),
+    ):
+        proof = None if count is None else TlogProof(0, (), note.add(*lines[:count]).format()).format()
+        page.evaluate("document.querySelectorAll('#chosen button').forEach((button) => button.click())")
+        text = give(page, {"a": STORY.receipt(1, log=proof).encode()}, witnesses=named, quorum=quorum)
+        assert said in text
+        if said.startswith("✓"):
+            assert (missing in text) == (not named)
+    assert page.complaints == []
 
 
 def test_the_page_names_the_turns_of_which_something_is_not_shown(page: Page) -> None:

@@ -250,7 +250,6 @@ class TestTlogProof:
         assert parsed.verify(bytes([3]), LOG.public).checkpoint == head(9)
         assert code_of(parsed.verify, bytes([4]), LOG.public) == "bad-inclusion-proof"
         assert code_of(parsed.verify, bytes([3]), OTHER.public) == "untrusted-key"
-        assert code_of(parsed.verify, bytes([3]), LOG.public, quorum=1) == "too-few-witnesses"
 
     def test_extra(self):
         proof = TlogProof(0, (), b"checkpoint\n", b"extra information")

@@ -30,7 +30,7 @@ from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
 from verifiable.session.structure import TurnSpan, check_marks, check_structure, check_tokens
-from verifiable.tlog.proof import TlogProof
+from verifiable.tlog.proof import Inclusion, TlogProof
 from verifiable.wire.keys import PublicKey
 
 
@@ -121,11 +121,14 @@ class OpenedTurn:
 
 @dataclass(frozen=True, slots=True)
 class OpenedReceipt:
-    """A receipt of which every check holds. `text` is the answer, where it was given and is the one committed to."""
+    """A receipt of which every check holds. `text` is the answer, where it was given and is the one committed to;
+    `logged` what its log proof shows, where it has one.
+    """
 
     receipt: Receipt
     session: OpenedSession
     text: str | None = None
+    logged: Inclusion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +222,8 @@ def check_receipt_under(signed: SignedHead, receipt: Receipt, *texts: str) -> Op
         raise MalformedError("receipt", expected="no token leaves", found=f"{len(tokens)} of them")
     span_of(session, receipt.turn)
     text = check_text(session, receipt.turn, *texts) if texts else None
-    if receipt.log is not None:
-        _check_log(receipt.log, receipt.head, session.manifest)
-    return OpenedReceipt(receipt, session, text)
+    logged = None if receipt.log is None else _check_log(receipt.log, receipt.head, session.manifest)
+    return OpenedReceipt(receipt, session, text, logged)
 
 
 def check_text(session: OpenedSession, turn: int, *texts: str) -> str:
@@ -252,8 +254,8 @@ def span_of(session: OpenedSession, turn: int) -> TurnSpan:
     return session.spans[turn]
 
 
-def _check_log(proof: bytes, head: bytes, manifest: Manifest) -> None:
-    """Step 11."""
+def _check_log(proof: bytes, head: bytes, manifest: Manifest) -> Inclusion:
+    """Step 11, but for witnesses (`membership`)."""
     if manifest.log is None:
         raise VerificationError(
             "the receipt claims a log that its manifest does not name",
@@ -261,7 +263,7 @@ def _check_log(proof: bytes, head: bytes, manifest: Manifest) -> None:
             expected="a manifest with a log key",
             found="none",
         )
-    TlogProof.parse(proof).verify(head, manifest.log)
+    return TlogProof.parse(proof).verify(head, manifest.log)
 
 
 def check_evidence(evidence: Evidence, trusted: Iterable[PublicKey]) -> OpenedEvidence:

@@ -9,14 +9,14 @@ from typing import Any
 from verifiable.checking.asked import caveats, check_asked, of_turns
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedReceipt, OpenedSession, check_receipt, require_trust
+from verifiable.checking.membership import with_log
 from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
 from verifiable.errors import PolicyError, VerifiableError
 from verifiable.request.exchange import NOTHING, Asked, Exchange
 from verifiable.request.request import Request
 from verifiable.session.receipt import Receipt
+from verifiable.tlog.cosignature import NOBODY, Quorum
 from verifiable.wire.keys import PublicKey
-
-NO_LOG_PROOF = Caveat("log-not-shown", "the receipt carries no proof of it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ def verify(
     trust: Sequence[PublicKey],
     text: str | None = None,
     asked: Asked = NOTHING,
+    quorum: Quorum = NOBODY,
 ) -> Verdict:
     """Check a receipt and, if given, that `text` and `asked` are the answer and the request that it was given for.
 
@@ -43,6 +44,8 @@ def verify(
         trust: the provider keys that may have signed the manifest.
         text: the answer exactly as it was received.
         asked: the client's own copy of its request.
+        quorum: the witnesses who must have cosigned the checkpoint of the receipt's log proof. Nobody else can show
+            offline that the log is the one that others see.
 
     Returns:
         `verified-receipt`, or `failed` or `inconclusive` with a reason code. It never says that the model was run.
@@ -57,7 +60,8 @@ def verify(
     asked = asked.with_text(text)
     try:
         parsed = Receipt.parse(receipt) if isinstance(receipt, bytes) else receipt
-        return accepted(check_receipt(parsed, trust, *asked.texts), asked)
+        opened = check_receipt(parsed, trust, *asked.texts)
+        return with_log(accepted(opened, asked), opened.logged, quorum)
     except VerifiableError as error:
         return refused(error)
 
@@ -80,7 +84,8 @@ def refused(error: VerifiableError) -> Verdict:
 
 
 def accepted(opened: OpenedReceipt, asked: Asked = NOTHING, committed: Request | None = None) -> Verdict:
-    """The verdict on a receipt of which every check holds, once it is held against the client's own request.
+    """The verdict on a receipt of which every check holds, once it is held against the client's own request; what its
+    log proof shows is added by `with_log`.
 
     `committed` is the request that was committed to, where it is known. Raises VerificationError where the client's is
     another one.
@@ -119,8 +124,6 @@ def _checks(opened: OpenedReceipt, compared: str | None) -> list[Check]:
         Check(Step.HEAD, True, f"{session.head.size} leaves, signed by a session key of that manifest"),
         Check(Step.STRUCTURE, True, f"{turns} turn{'s' if turns != 1 else ''}, complete, nothing removed or reordered"),
     ]
-    if receipt.log is not None:
-        checks.append(Check(Step.LOG, True, "the head stands in the log that the manifest names"))
     if opened.text is not None:
         checks.append(Check(Step.TEXT, True, f"it is the text that turn {receipt.turn} committed to"))
     if compared is not None:
@@ -130,8 +133,6 @@ def _checks(opened: OpenedReceipt, compared: str | None) -> list[Check]:
 
 def _notes(opened: OpenedReceipt, asked: Asked) -> list[Caveat]:
     notes = [Caveat("model-not-run"), *caveats(asked, opened.receipt.turn)]
-    if opened.receipt.log is None:
-        notes.append(NO_LOG_PROOF)
     turn = opened.receipt.turn
     notes += of_turns([opened.session.spans[turn]], {} if asked.request is None else {turn: asked.request})
     if not opened.session.closed:

@@ -43,6 +43,7 @@ INCONCLUSIVE_CODES = frozenset(
         "auditor-crashed",
         "nothing-checked",
         "too-little-evidence",
+        "too-few-witnesses",
         "not-replayed",
     }
 )

@@ -8,13 +8,13 @@ algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from verifiable import limits
-from verifiable.errors import MalformedError, VerificationError
-from verifiable.tlog.checkpoint import Checkpoint
+from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.note import Signature
 from verifiable.wire.keys import PrivateKey, PublicKey, check_name, join_vkey, key_id, split_vkey
 from verifiable.wire.text import HASH_SIZE
@@ -135,6 +135,38 @@ class CosignerKey:
         return VerificationError(
             f"cosignature of {self.name} does not verify", code="bad-signature", expected=expected, found=found
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """The witnesses whom a verifier trusts, and how many of them must have cosigned a checkpoint before it counts as
+    one that others see too. Where nobody is named, none does.
+    """
+
+    witnesses: tuple[CosignerKey, ...] = ()
+    needed: int = 0
+
+    @classmethod
+    def of(cls, witnesses: Sequence[CosignerKey], needed: int | None = None) -> Quorum:
+        """`needed` of these, or all. Raises PolicyError: it can't be reached, or a key can't be verified here."""
+        names = {key.name for key in witnesses}
+        unusable = [key.name for key in witnesses if key.kind != ED25519 and key.ml_dsa_44 is None]
+        if unusable:
+            raise PolicyError("a witness's key can't be verified here", expected="Ed25519 (0x04)", found=unusable[0])
+        if needed is not None and not 1 <= needed <= len(names):
+            hint = "Name the witnesses whom you trust." if not names else None
+            raise PolicyError("the quorum of witnesses", expected=f"1 to {len(names)}", found=needed, hint=hint)
+        return cls(tuple(witnesses), len(names) if needed is None else needed)
+
+    def check(self, note: bytes, log: PublicKey) -> tuple[str, ...]:
+        """The names of those who cosigned a log's checkpoint.
+
+        Raises VerificationError: `too-few-witnesses`; else as `open_checkpoint`.
+        """
+        return open_checkpoint(note, log, self.witnesses, self.needed).witnesses
+
+
+NOBODY: Final = Quorum()
 
 
 def cosign(text: str, key: PrivateKey, timestamp: int) -> Signature:

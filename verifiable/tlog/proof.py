@@ -14,19 +14,30 @@ sFodV/vSp5O8n9a8QpW6PRY97tfOSW5bsc2Xl/EQi08=
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from verifiable import limits
 from verifiable.errors import MalformedError
 from verifiable.tlog import merkle
-from verifiable.tlog.checkpoint import SignedCheckpoint, open_checkpoint
-from verifiable.tlog.note import Verifier
+from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.text import HASH_SIZE, decimal, read_base64, read_utf8, take_prefix, write_base64
 
 _HEADER: Final = "c2sp.org/tlog-proof@v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Inclusion:
+    """What a verified proof shows: an entry is at `index` under a checkpoint that the log's key signed, `note`.
+
+    That others are shown this checkpoint is another matter: see `cosignature.Quorum`.
+    """
+
+    log: PublicKey
+    index: int
+    checkpoint: Checkpoint
+    note: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +79,12 @@ class TlogProof:
         proof = tuple(read_base64(line, "tlog-proof: hash", HASH_SIZE) for line in lines[1:])
         return cls(index, proof, checkpoint.encode("utf-8"), extra)
 
-    def verify(
-        self, entry: bytes, log: PublicKey, witnesses: Iterable[Verifier] = (), quorum: int = 0
-    ) -> SignedCheckpoint:
-        """Verify that an entry is in the log, under a checkpoint that the log and a quorum of witnesses signed.
+    def verify(self, entry: bytes, log: PublicKey) -> Inclusion:
+        """Verify that an entry stands under the checkpoint, and that the log's key signed that.
 
         Raises:
             VerificationError: what `open_checkpoint` raises, or `bad-inclusion-proof`.
         """
-        signed = open_checkpoint(self.checkpoint, log, witnesses, quorum)
-        head = signed.checkpoint
+        head = open_checkpoint(self.checkpoint, log).checkpoint
         merkle.verify_inclusion(merkle.leaf_hash(entry), self.index, head.size, self.proof, head.root)
-        return signed
+        return Inclusion(log, self.index, head, self.checkpoint)

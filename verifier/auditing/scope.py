@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from verifiable.checking import membership
 from verifiable.checking.asked import caveats, of_turns
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedEvidence, OpenedSession
-from verifiable.checking.offline import NO_LOG_PROOF, session_json
+from verifiable.checking.offline import session_json
 from verifiable.checking.verdict import Verdict
 from verifiable.manifest.manifest import Manifest
 from verifiable.request.exchange import Asked
@@ -142,8 +143,8 @@ def notes(
         made.append(Caveat("session-open"))
     if receipt is None:
         made.append(Caveat("receipt-not-given"))
-    elif receipt.log is None:
-        made.append(NO_LOG_PROOF)
+    else:
+        made.append(membership.caveat(receipt.log is not None))
     return tuple(made)
 
 

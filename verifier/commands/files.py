@@ -16,6 +16,7 @@ from verifiable.request.exchange import NOTHING, Asked, Exchange, read_asked
 from verifiable.session.evidence import Evidence
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
+from verifiable.tlog.cosignature import CosignerKey, Quorum
 from verifiable.wire.key_file import MAX_BYTES, read_public
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.text import read_base64url
@@ -28,6 +29,11 @@ _BASE64URL = re.compile(rb"[A-Za-z0-9_-]+={0,2}\s*")
 def read_trust(values: Sequence[str]) -> list[PublicKey]:
     """The keys of `--trust`; see `read_public` for what each may be and what is raised."""
     return [key for value in values for key in read_public(value)]
+
+
+def read_quorum(witnesses: Sequence[str] | None, needed: int | None) -> Quorum:
+    """What --witness and --quorum say. Raises MalformedError: a key is none; PolicyError: see `Quorum.of`."""
+    return Quorum.of([CosignerKey.parse(text) for text in witnesses or ()], needed)
 
 
 @dataclass(frozen=True, slots=True)

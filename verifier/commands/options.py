@@ -24,6 +24,10 @@ RequestFile = Annotated[
     Path | None, typer.Option(help="The request as you sent it: its JSON body, canonical form, or your exchange file.")
 ]
 Nonce = Annotated[str | None, typer.Option(help="The nonce that you sent (16 to 128 hex digits).")]
+Witness = Annotated[list[str] | None, typer.Option(help="The key of a witness whom you trust; may be repeated.")]
+Needed = Annotated[
+    int | None, typer.Option("--quorum", min=1, help="How many of the witnesses must have cosigned; all by default.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

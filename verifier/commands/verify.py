@@ -22,7 +22,7 @@ from verifiable.session.evidence import Evidence
 from verifiable.wire.keys import PublicKey
 from verifier.campaign.plan import parse_time
 from verifier.commands import files
-from verifier.commands.options import Json, MergeDelay, Nonce, RequestFile, Text, Trust
+from verifier.commands.options import Json, MergeDelay, Needed, Nonce, RequestFile, Text, Trust, Witness
 from verifier.monitor.fork import MAX_FORK, check_fork
 from verifier.offline import frauds
 from verifier.offline.fault import Fault
@@ -43,6 +43,8 @@ def verify(
     stream: Annotated[
         Path | None, typer.Option(help="The answer's event stream as it came, where commitments were streamed.")
     ] = None,
+    witness: Witness = None,
+    quorum: Needed = None,
     fraud: Annotated[Path | None, typer.Option(help="Instead of a receipt: a file that claims to prove fraud.")] = None,
     merge_delay: MergeDelay = "24h",
     fork: Annotated[
@@ -60,10 +62,10 @@ def verify(
     as_json: Json = False,
 ) -> int:
     """Check a receipt offline: who said what, and that nothing was changed since."""
-    keys = files.read_trust(trust)
+    keys, witnesses = files.read_trust(trust), files.read_quorum(witness, quorum)
     instead = {"--report": report, "--fork": fork, "--fraud": fraud}
     alone = [option for option, path in instead.items() if path is not None]
-    beside = (receipt, evidence, text, request, nonce, stream, without_capability)
+    beside = (receipt, evidence, text, request, nonce, stream, without_capability, witness or None)
     if alone and len(alone) + sum(path is not None for path in beside) > 1:
         expected = "a receipt, or one of --fraud, --fork and --report"
         raise PolicyError(f"{alone[0]} stands alone", expected=expected, found="more")
@@ -83,7 +85,7 @@ def verify(
     copies = files.read_copies(text, request, nonce, parsed)
     shown = None if evidence is None else Evidence.load(evidence)
     chunks = None if stream is None else read_chunks(read(stream, limits.EVIDENCE_BYTES))
-    verdict = verify_with_evidence(held, shown, keys, copies.asked)
+    verdict = verify_with_evidence(held, shown, keys, copies.asked, witnesses)
     if chunks is not None:
         verdict = with_chunks(verdict, held, keys, chunks)
     _say(as_json, verdict.to_json(), show.verification(verdict))

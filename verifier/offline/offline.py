@@ -9,6 +9,7 @@ from dataclasses import replace
 from verifiable.checking.asked import of_turns
 from verifiable.checking.caveats import About, Caveat
 from verifiable.checking.checks import OpenedReceipt, check_evidence_under, check_head, check_receipt, require_trust
+from verifiable.checking.membership import with_log
 from verifiable.checking.offline import accepted, refused
 from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
 from verifiable.errors import MalformedError, VerifiableError
@@ -16,6 +17,7 @@ from verifiable.request.exchange import NOTHING, Asked
 from verifiable.request.request import Request, parse_canonical
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
+from verifiable.tlog.cosignature import NOBODY, Quorum
 from verifiable.wire.keys import PublicKey
 from verifier.offline.question import Question, check_answers, not_opened
 from verifier.offline.rebuild import Bound, check_same_history
@@ -24,7 +26,11 @@ from verifier.offline.streamed import Chunk, check_chunks
 
 
 def verify_with_evidence(
-    receipt: Receipt, evidence: Evidence | None, trust: Sequence[PublicKey], asked: Asked = NOTHING
+    receipt: Receipt,
+    evidence: Evidence | None,
+    trust: Sequence[PublicKey],
+    asked: Asked = NOTHING,
+    quorum: Quorum = NOBODY,
 ) -> Verdict:
     """Check a receipt as `verifiable.verify` does, and that `evidence` opens its turn and tells the same history.
 
@@ -34,6 +40,7 @@ def verify_with_evidence(
     try:
         held = check_receipt(receipt, trust, *asked.texts)
         verdict = accepted(held, asked, None if evidence is None else _request(evidence, held.receipt.turn))
+        verdict = with_log(verdict, held.logged, quorum)
     except VerifiableError as error:
         return refused(error)
     return verdict if evidence is None else _with_evidence(verdict, held, evidence, trust)
@@ -81,8 +88,8 @@ def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, tr
 
 
 def with_chunks(verdict: Verdict, receipt: Receipt, trust: Sequence[PublicKey], chunks: Sequence[Chunk]) -> Verdict:
-    """A receipt's verdict with what its streamed commitments add; one that is no pass stays as it is."""
-    if verdict.status is not Status.RECEIPT:
+    """A receipt's verdict with what its streamed commitments add; one on which a check did not hold stays as it is."""
+    if verdict.status is not Status.RECEIPT and verdict.code != "too-few-witnesses":
         return verdict
     try:
         count = check_chunks(check_receipt(receipt, trust), chunks)

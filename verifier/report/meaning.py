@@ -125,6 +125,10 @@ MEANINGS = {
     "no-evidence": Meaning(
         "The provider did not hand over the records that were asked for.", "Any cheating; but a buyer may insist."
     ),
+    "too-few-witnesses": Meaning(
+        "Too few of the witnesses whom you trust are known to have seen this log: it may be one for you alone.",
+        "That it is; witnesses may not have answered yet.",
+    ),
     "unreachable": Meaning("The provider did not answer properly.", "Any cheating; but a buyer may insist."),
     "auditor-crashed": Meaning("This machine could not run the model.", "Anything about the provider."),
     "nothing-checked": Meaning("Nothing was recomputed, so nothing was shown.", "Any cheating."),
