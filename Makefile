@@ -27,7 +27,7 @@ ALL_TESTS  := $(FAST_TESTS) $(wildcard tests/integration tests/adversary tests/f
 PYTEST     := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := venv
-.PHONY: interop venv models demo test test-fast lint bench lock clean distclean help
+.PHONY: compiler interop venv models demo test test-fast lint bench lock clean distclean help
 
 venv: $(LOCK_STAMP)  ## prepare .venv (the first time compiles llama.cpp: about five minutes)
 
@@ -42,6 +42,7 @@ $(LLAMA_STAMP): | $(BIN)/python
 	@if ! ls $(WHEELS)/*.whl >/dev/null 2>&1; then \
 	  command -v "$${CXX:-c++}" >/dev/null || { \
 	    echo "error: no C++ compiler. Install one (Debian: apt-get install g++) or name it in CXX." >&2; exit 1; }; \
+	  $(MAKE) --no-print-directory compiler; \
 	  echo "Compiling llama.cpp with $(LLAMA_FLAGS), once: about five minutes on two cores." >&2; \
 	  env -u CFLAGS -u CXXFLAGS -u CPPFLAGS -u LDFLAGS CMAKE_ARGS="$(LLAMA_FLAGS)" \
 	    CMAKE_BUILD_PARALLEL_LEVEL="$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2)" \
@@ -50,6 +51,12 @@ $(LLAMA_STAMP): | $(BIN)/python
 	fi
 	@$(PIP) install --quiet --no-deps --force-reinstall $(WHEELS)/*.whl
 	@touch $@
+
+# gcc 11 compiles fused attention otherwise than gcc 12, gcc 14 and clang do: its bits are a numerics class of their own.
+compiler:
+	@case "$$(echo __GNUC__ __clang__ | "$${CXX:-c++}" -E -P -x c++ - 2>/dev/null)" in "11 __clang__") \
+	  echo "warning: what gcc 11 makes computes other bits than what other compilers make, so auditors elsewhere can't" \
+	    "check it exactly. Better: install g++-12 or clang, then: make CC=gcc-12 CXX=g++-12" >&2 ;; esac
 
 $(LOCK_STAMP): requirements.lock pyproject.toml | $(LLAMA_STAMP)
 	@echo "Installing the locked requirements into $(VENV)" >&2

@@ -100,14 +100,16 @@ def test_the_first_operation_and_position_that_differ_are_named(tmp_path: Path) 
     operations = [list(each) for each in PIECES.operations]
     operations[1][1] = operations[2][1] = "e" * 16
     pieces = {"logits": [[0, "0" * 16], [5, "6" * 16]], "operations": operations}
-    build = {**told()["build"], "compiler": "GCC 11", "libraries": {"libggml-cpu": "ab" * 32}}
+    changes = {"compiler": "GCC 11", "system": "FMA = 1 | AVX2 = 1", "libraries": {"libggml-cpu": "ab" * 32}}
+    build = {**told()["build"], **changes}
     found = compare(identity(), SETTINGS, HERE, other(tmp_path, pieces=pieces, build=build))
     assert not found.same
     assert (found.operation, found.place, found.differing, found.operations) == ("200 rows: FLASH", 1, 2, 3)
     assert (found.position, found.positions) == (5, (1, 2))
     assert found.stated["compiler"] == ("GCC 11", "GCC 12")
     assert found.stated["libm"] == ("", "6d" * 8)
-    assert found.stated.keys() == {"compiler", "libggml-cpu", "libm"}
+    assert found.stated["system"] == ("FMA = 1", "")
+    assert found.stated.keys() == {"compiler", "libggml-cpu", "libm", "system"}
     fewer = {**pieces, "operations": operations[:1]}
     shorter = compare(identity(), SETTINGS, HERE, other(tmp_path, pieces=fewer))
     assert shorter.operation == "200 rows: FLASH here, nothing there"

@@ -141,11 +141,18 @@ def _named(one: tuple[tuple[str, str], ...], other: tuple[tuple[str, str], ...],
 
 
 def _stated(here: BuildInfo, there: BuildInfo) -> dict[str, tuple[str, str]]:
-    """What builds say, and their files by the first digits of their hashes, where it differs: there and here."""
+    """What builds say, and their files by the first digits of their hashes, where it differs: there and here. Of the
+    system's features those that only one has.
+    """
     said = [dict(zip(("build", "bindings", "system"), build.stated, strict=True)) for build in (there, here)]
     for facts, build in zip(said, (there, here), strict=True):
         facts["compiler"] = build.compiler
         facts |= {each.name: each.sha256.hex()[:16] for each in build.libraries}
     names = dict.fromkeys([*said[0], *said[1]])
     pairs = {name: (said[0].get(name, ""), said[1].get(name, "")) for name in names}
+    features = [each["system"].removeprefix("CPU : ").split(" | ") for each in said]
+    theirs, mine = (
+        " | ".join(feature for feature in one if feature not in other) for one, other in (features, features[::-1])
+    )
+    pairs["system"] = (theirs, mine)
     return {name: (theirs, mine) for name, (theirs, mine) in pairs.items() if theirs != mine}
