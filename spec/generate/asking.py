@@ -309,7 +309,9 @@ def body() -> VectorFile:
     refused("top_logprobs without logprobs", top_logprobs=3)
     refused("top_logprobs of 21", logprobs=True, top_logprobs=21)
     add("a lone surrogate", "policy", '{"messages":[{"role":"user","content":"\\udc00"}]}')
-    add("65 levels", "policy", '{"metadata":' + "[" * limits.JSON_DEPTH + "]" * limits.JSON_DEPTH + "}")
+    deep = "[" * limits.JSON_DEPTH + "]" * limits.JSON_DEPTH
+    add("65 levels", "policy", '{"prompt":"x","metadata":' + deep + "}", COMPLETION)
+    add("64 levels", "ok", '{"prompt":"x","metadata":' + deep[1:-1] + "}", COMPLETION)
     add("a prompt for the chat path", "policy", '{"messages":[{"role":"user","content":"x"}],"prompt":"x"}')
     add("a token id of 2^31", "policy", '{"prompt":[2147483648]}', COMPLETION)
     add("a token id of 1.5", "policy", '{"prompt":[1.5]}', COMPLETION)
