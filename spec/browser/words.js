@@ -33,7 +33,9 @@ const MEANING = {
   interrupted:
     "The conversation’s log stops in the middle of an answer, as after a crash. What was not ended can’t be judged.",
   "text-differs": "The text is not the text that the provider committed to. Compare it to the last character.",
-  "log-differs": "The receipt claims a public log that the provider’s statement does not name.",
+  "log-differs":
+    "The proof that the conversation is in the provider’s public log is from another log. The provider’s statement names " +
+    "none, or not this one.",
   "wrong-origin": "The proof is from another log than the provider’s.",
   "bad-inclusion-proof": "The proof does not show that the provider’s log holds this session.",
   "too-few-witnesses":

@@ -29,7 +29,8 @@ from verifier.campaign.campaign import audit_provider
 from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.plan import ChallengePlan
-from verifier.campaign.remember import Contradiction, Memory, check_log
+from verifier.campaign.published import check_log
+from verifier.campaign.remember import Contradiction, Memory
 
 
 def with_log(recordings: list[Recording]) -> Provider:
@@ -177,7 +178,7 @@ def test_a_proof_that_is_none_ends_within_limits_and_the_entries_decide(tmp_path
     with serve(provider) as url, Client(url, auditor_key=KEY) as client:
         found = check_log(Memory(tmp_path / "state", TRUST), client)
         assert found is not None
-        assert found.size == 20
+        assert found.checkpoint.size == 20
         provider.log.entries[3] = b"rewritten"
         provider.log.size = 21
         with pytest.raises(Contradiction) as caught:

@@ -27,7 +27,7 @@ from verifiable.cli import main as command
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.session.head import Head
 from verifiable.wire.keys import PrivateKey
-from verifier.campaign import logged
+from verifier.campaign import published
 from verifier.campaign.campaign import audit_provider
 from verifier.campaign.client import Client
 from verifier.campaign.fetched import TOO_LONG, Auditor, Fetched, audit_session
@@ -219,7 +219,7 @@ def not_all(provider: Provider, _: pytest.MonkeyPatch) -> None:
 
 
 def too_slow(_: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logged, "SECONDS", -1.0)
+    monkeypatch.setattr(published, "SECONDS", -1.0)
 
 
 @pytest.mark.parametrize("hinder", [wrong_key, too_long, not_all, too_slow])

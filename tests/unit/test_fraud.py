@@ -28,7 +28,8 @@ from verifiable.tlog.tiles import Tile, encode_bundle
 from verifiable.wire.keys import PrivateKey
 from verifier.campaign.client import Listed
 from verifier.campaign.fetched import Auditor, Fetched, fetch
-from verifier.campaign.remember import Contradiction, Memory, check_growth, check_log
+from verifier.campaign.published import check_log
+from verifier.campaign.remember import Contradiction, Memory, check_growth
 from verifier.offline import frauds
 
 LOG = PrivateKey.generate("acme/log", b"l" * 32)
@@ -358,7 +359,7 @@ def test_a_log_is_followed_by_consistency_proofs(tmp_path: Path):
     client.size = 15
     found = check_log(memory, client)
     assert found is not None
-    assert found.size == 15
+    assert found.checkpoint.size == 15
     client.entries[3] = b"rewritten"
     client.size = 18
     with pytest.raises(Contradiction) as caught:
@@ -379,12 +380,12 @@ def test_a_proof_that_nobody_signed_accuses_nobody(tmp_path: Path):
         client.proves, client.size = proves, 15
         found = check_log(memory, client)
         assert found is not None
-        assert found.size == 15
+        assert found.checkpoint.size == 15
         client.size = 18
         client.log_file = lambda path, most: b"spoilt"
         with pytest.raises(VerificationError) as caught:
             check_log(memory, client)
-        assert caught.value.code == "unreachable"
+        assert caught.value.code == "no-evidence"
         assert not isinstance(caught.value, Contradiction)
     for name in ("manifest", "checkpoint"):
         client = Provider(recording())

@@ -20,7 +20,8 @@ from verifier.campaign.fetched import Auditor, Fetched, conclude, count_turns, f
 from verifier.campaign.logged import LogReader
 from verifier.campaign.outcome import Challenge
 from verifier.campaign.plan import ChallengePlan, Clocked, plan
-from verifier.campaign.remember import Contradiction, check_log
+from verifier.campaign.published import check_log
+from verifier.campaign.remember import Contradiction
 from verifier.campaign.weigh import Held, current_manifest, weigh
 
 GROUP = 32
@@ -67,9 +68,10 @@ def audit_provider(
         VerificationError: the list cannot be had, or is none (`unreachable`).
     """
     manifest = current_manifest(client, auditor.trust)
+    published = None
     if auditor.memory is not None:
         try:
-            check_log(auditor.memory, client)
+            published = check_log(auditor.memory, client)
         except Contradiction as error:
             if error.fraud is not None:
                 auditor.keep("log.fraud", error.fraud.encode())
@@ -92,7 +94,7 @@ def audit_provider(
     handed = [] if planned.known is None else draw_sessions(drawn_with, own, planned.known.sessions)
     chosen = draw_sessions(drawn_with, weighed.weights, planned.sessions)
     members = crew or [Member(auditor.worker, client)]
-    log = LogReader(client, auditor.trust, auditor.delay)
+    log = LogReader(client, auditor.trust, auditor.delay, auditor.memory, auditor.quorum, published)
     clocked = Clocked(budget, time.monotonic)
     verdicts: list[Verdict] = []
     done = itertools.count(1)

@@ -34,6 +34,7 @@ from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Turn
+from verifiable.tlog.cosignature import NOBODY, Quorum
 from verifiable.wire.keys import PublicKey
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
@@ -55,7 +56,8 @@ class Auditor:
     """What one run of the auditor uses throughout.
 
     `folder` takes the evidence of sessions that failed, and with `keep_all` that of every session; `saved` names the
-    files written so far. `delay` is the time (ms) within which a head has to be in the provider's log.
+    files written so far. `delay` is the time (ms) within which a head has to be in the provider's log, `quorum` names
+    the witnesses who must have cosigned that.
     `seed` is the challenge's, once it is drawn.
     """
 
@@ -67,6 +69,7 @@ class Auditor:
     calibration: Calibration | None = None
     memory: Memory | None = None
     delay: int = MERGE_DELAY
+    quorum: Quorum = NOBODY
     seed: bytes | None = None
 
     def keep(self, name: str, data: bytes) -> None:
@@ -250,7 +253,8 @@ def conclude(auditor: Auditor, client: Client, log: LogReader, fetched: Fetched,
     if contradiction is not None:
         auditor.keep(f"{fetched.name}-heads.fraud", contradiction.encode())
         verdict = _failed(verdict, contradiction, auditor)
-    logged = log.look_up(heads[0]) if heads else None
+    own = None if fetched.receipt is None else fetched.receipt.logged
+    logged = log.look_up(heads[0], own) if heads else None
     if logged is not None:
         verdict = _with_log(verdict, logged, auditor)
         if logged.proof is not None and logged.fits:
@@ -262,9 +266,12 @@ def conclude(auditor: Auditor, client: Client, log: LogReader, fetched: Fetched,
 
 def audit_session(auditor: Auditor, client: Client, wanted: Fetched) -> Verdict:
     """Fetch one session and audit it."""
+    if auditor.memory is not None:
+        auditor.memory.mark()
+    log = LogReader(client, auditor.trust, auditor.delay, auditor.memory, auditor.quorum)
     fetched = fetch(auditor, client, wanted)
     verdict = audit_fetched(auditor, client, auditor.worker, fetched)
-    return conclude(auditor, client, LogReader(client, auditor.trust, auditor.delay), fetched, verdict)
+    return conclude(auditor, client, log, fetched, verdict)
 
 
 def count_turns(auditor: Auditor, client: Client, listed: Listed) -> int:
@@ -337,20 +344,27 @@ def _with_log(verdict: Verdict, logged: Logged, auditor: Auditor) -> Verdict:
     notes = [note for note in verdict.notes if note.about is not About.LOG]
     if not logged.logged:
         notes.append(Caveat("log-not-shown", logged.detail))
-    return replace(verdict, notes=tuple(notes))
+    verdict = replace(verdict, notes=tuple(notes))
+    return verdict if logged.error is None else _worse(verdict, from_error(logged.error))
 
 
 def _failed(verdict: Verdict, proof: Fraud, auditor: Auditor) -> Verdict:
     """The verdict with what a file proves, unless the session has failed already."""
-    if verdict.status is Status.FAILED:
+    return _worse(verdict, frauds.verify(proof, auditor.trust, auditor.delay))
+
+
+def _worse(verdict: Verdict, other: Verdict) -> Verdict:
+    """The verdict with what another says of the same session, where that is worse."""
+    order = (Status.FAILED, Status.INCONCLUSIVE)
+    known = order.index(verdict.status) if verdict.status in order else len(order)
+    if order.index(other.status) >= known:
         return verdict
-    proven = frauds.verify(proof, auditor.trust, auditor.delay)
     return replace(
         verdict,
-        status=proven.status,
-        code=proven.code,
-        summary=proven.summary,
-        expected=proven.expected,
-        found=proven.found,
-        hint=proven.hint,
+        status=other.status,
+        code=other.code,
+        summary=other.summary,
+        expected=other.expected,
+        found=other.found,
+        hint=other.hint,
     )

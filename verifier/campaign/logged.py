@@ -8,7 +8,7 @@ the delay allows, nothing is said against anybody.
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,26 +17,33 @@ from verifiable.checking import fraud
 from verifiable.checking.checks import SignedHead
 from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.errors import VerifiableError, VerificationError
-from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
-from verifiable.tlog.merkle import Tree, leaf_hash
-from verifiable.tlog.proof import TlogProof
-from verifiable.tlog.tiles import MAX_BUNDLE, bundles_for, decode_bundle
+from verifiable.tlog.cosignature import NOBODY, Quorum
+from verifiable.tlog.proof import Inclusion, TlogProof
 from verifiable.wire.keys import PublicKey
-from verifier.campaign.client import Client, read_answer
-
-SECONDS = 600.0
-"""Longest that reading a log's entries may take."""
+from verifier.campaign.client import Client
+from verifier.campaign.published import Published
+from verifier.campaign.remember import Contradiction, Memory
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
     """Whether the log holds a head or a later one of its session (None: that could not be found out), a sentence about
     it, and what proves fraud, where there is any.
+
+    `error` is what is to be said of the provider where a file alone does not say it.
     """
 
     logged: bool | None
     detail: str
     proof: Fraud | None = None
+    error: VerificationError | None = None
+
+    @classmethod
+    def of(cls, error: VerificationError) -> Logged:
+        """What the log is found to have done, or leaves open."""
+        if isinstance(error, Contradiction):
+            return cls(False, error.what, error.fraud, error)
+        return cls(None, error.what, None, error)
 
     @property
     def fits(self) -> bool:
@@ -50,41 +57,94 @@ class Logged:
 class LogReader:
     """A provider's log as it stood when it was first asked for; read at most once, however many heads are looked up.
 
-    `delay` is the milliseconds within which a head must be in the log.
+    Args:
+        delay: milliseconds within which a head must be in the log.
+        memory: what the log showed before, which it has to continue.
+        quorum: the witnesses who must have cosigned what a head is found under.
+        published: what was read of the log already.
     """
 
-    def __init__(self, client: Client, trust: Sequence[PublicKey], delay: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        trust: Sequence[PublicKey],
+        delay: int,
+        memory: Memory | None = None,
+        quorum: Quorum = NOBODY,
+        published: Published | None = None,
+    ) -> None:
         self._client = client
         self._trust = tuple(trust)
         self._delay = delay
-        self._known: tuple[bytes, tuple[bytes, ...]] | VerifiableError | None = None
+        self._memory = memory
+        self._quorum = quorum
+        self._known: dict[bytes, Published | VerificationError] = {}
+        if published is not None:
+            self._known[published.log.raw] = published
 
-    def look_up(self, signed: SignedHead) -> Logged | None:
-        """Where a signed head stands; None where its manifest names no log."""
+    def look_up(self, signed: SignedHead, own: Inclusion | None = None) -> Logged | None:
+        """Where a signed head stands; None where its manifest names no log. `own` is what a receipt's proof shows."""
         log = signed.manifest.log
         if log is None:
             return None
+        published = self._published(log, signed.manifest_envelope)
+        given = [each for each in (self._proven(log, signed), own) if each is not None]
+        if isinstance(published, VerificationError):
+            return self._unpublished(published, given)
         try:
-            index = self._proven(log, signed)
-            if index is not None:
-                return Logged(True, f"the head of {signed.head.size} leaves is entry {index}")
-            return self._without_proof(log, signed)
-        except VerifiableError as error:
+            for each in given:
+                published.check(each)
+            return self._found(published, signed, given[0]) if given else self._without_proof(published, signed)
+        except Contradiction as error:
+            return Logged.of(error)
+        except VerificationError as error:
+            if given or error.code == "too-few-witnesses":  # more than a log that is out of reach
+                return Logged.of(error)
             return Logged(None, f"what it holds can't be found out: {error.what}")
 
-    def _proven(self, log: PublicKey, signed: SignedHead) -> int | None:
-        """The entry's index, by the provider's own proof; None where it gives none that holds."""
-        try:
-            proof = TlogProof.parse(self._client.log_proof(signed.head.session, signed.head.size))
-            proof.verify(signed.head_envelope, log)
-        except VerifiableError:
-            return None
-        return proof.index
+    def _published(self, log: PublicKey, manifest: bytes) -> Published | VerificationError:
+        if log.raw not in self._known:
+            try:
+                self._known[log.raw] = Published.read(self._client, self._memory, manifest, log)
+            except VerificationError as error:
+                self._known[log.raw] = error
+        return self._known[log.raw]
 
-    def _without_proof(self, log: PublicKey, signed: SignedHead) -> Logged:
+    def _proven(self, log: PublicKey, signed: SignedHead) -> Inclusion | None:
+        """Where the head stands by the provider's own proof; None where it gives none that holds."""
+        with contextlib.suppress(VerifiableError):
+            proof = TlogProof.parse(self._client.log_proof(signed.head.session, signed.head.size))
+            return proof.verify(signed.head_envelope, log)
+        return None
+
+    def _unpublished(self, error: VerificationError, given: Sequence[Inclusion]) -> Logged:
+        """Without what the log publishes, only witnesses can say that a proof is of the log that others see."""
+        if isinstance(error, Contradiction):
+            return Logged.of(error)
+        for each in given if self._quorum.witnesses else ():
+            with contextlib.suppress(VerificationError):
+                names = ", ".join(self._quorum.check(each.note, each.log))
+                return Logged(True, f"entry {each.index:,} of a log that {names} cosigned")
+        return Logged(None, f"what it holds can't be found out: {error.what}")
+
+    def _found(self, published: Published, signed: SignedHead, at: Inclusion) -> Logged:
+        """A head stands in the log; where witnesses were named, they must have cosigned a checkpoint that has it."""
+        detail = f"the head of {signed.head.size} leaves is entry {at.index:,}"
+        covering = [at.note, *([published.note] if at.index < published.checkpoint.size else [])]
+        return Logged(True, detail + self._witnessed(published.log, covering))
+
+    def _witnessed(self, log: PublicKey, notes: Sequence[bytes]) -> str:
+        """Who cosigned one of these checkpoints, as an addition to a sentence. Raises VerificationError: too few."""
+        if not self._quorum.witnesses:
+            return ""
+        for note in notes[:-1]:
+            with contextlib.suppress(VerificationError):
+                return f", which {', '.join(self._quorum.check(note, log))} cosigned"
+        return f", which {', '.join(self._quorum.check(notes[-1], log))} cosigned"
+
+    def _without_proof(self, published: Published, signed: SignedHead) -> Logged:
         head, manifest, envelope = signed.head, signed.manifest_envelope, signed.head_envelope
-        note, entries = self._read(log)
-        newest = 0
+        newest, entries = 0, published.entries()
         for entry in entries:
             logged = fraud.logged_head(entry, signed.manifest.session_keys)
             if logged is None:
@@ -96,54 +156,9 @@ class LogReader:
                 # The log has another history of the same size: that needs no delay to be fraud.
                 made = Fraud(FraudKind.TWO_HEADS, (manifest,), (envelope, entry))
                 return Logged(False, made.verify(self._trust).what, made)
-            return Logged(True, f"it holds the session's head of {logged.size} leaves")
+            detail = f"it holds the session's head of {logged.size} leaves"
+            return Logged(True, detail + self._witnessed(published.log, [published.note]))
         if newest < head.time + self._delay:
             return Logged(None, "the head is not there yet, and the delay within which it has to be is not over")
-        made = Fraud(FraudKind.MISSING, (manifest,), (envelope, note), entries=entries)
+        made = Fraud(FraudKind.MISSING, (manifest,), (envelope, published.note), entries=entries)
         return Logged(False, made.verify(self._trust, self._delay).what, made)
-
-    def _read(self, log: PublicKey) -> tuple[bytes, tuple[bytes, ...]]:
-        """The newest checkpoint, and every entry that it covers. Raises a VerifiableError, the same one each time."""
-        if self._known is None:
-            try:
-                note = self._client.checkpoint()
-                self._known = note, read_entries(self._client, open_checkpoint(note, log).checkpoint)
-            except VerifiableError as error:
-                self._known = error
-        if isinstance(self._known, VerifiableError):
-            raise self._known
-        open_checkpoint(self._known[0], log)  # of this manifest's log, not of another's
-        return self._known
-
-
-def read_entries(client: Client, checkpoint: Checkpoint) -> tuple[bytes, ...]:
-    """Every entry that a checkpoint covers, by its root. Raises a VerifiableError, where they can't be had."""
-    if checkpoint.size > limits.LOG_ENTRIES:
-        raise VerificationError(
-            "the log is longer than is read without the provider's own proof",
-            code="no-evidence",
-            expected=f"at most {limits.LOG_ENTRIES:,} entries",
-            found=f"{checkpoint.size:,}",
-        )
-    entries: list[bytes] = []
-    size, ends = 0, time.monotonic() + SECONDS
-    for bundle in bundles_for(checkpoint.size):
-        data = client.log_file(bundle.path(), MAX_BUNDLE)
-        entries += read_answer(decode_bundle, data, bundle.width)
-        size += len(data)
-        if size > limits.LOG_BYTES or time.monotonic() > ends:
-            raise VerificationError(
-                "the log's entries are too much to read",
-                code="unreachable",
-                expected=f"{limits.LOG_BYTES:,} bytes within {SECONDS:g} s",
-                found=f"{size:,} bytes so far",
-            )
-    root = Tree.from_leaves(map(leaf_hash, entries)).root()
-    if root != checkpoint.root:
-        raise VerificationError(
-            "the log's entries do not give the root that it signed",
-            code="no-evidence",
-            expected=checkpoint.root,
-            found=root,
-        )
-    return tuple(entries)

@@ -24,12 +24,10 @@ from verifiable.manifest.manifest import verify_manifest
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
-from verifiable.tlog.merkle import Tree, leaf_hash, verify_consistency
 from verifiable.wire import encoding
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.sealed import seal, unseal
 from verifier.campaign.client import Client, read_answer
-from verifier.campaign.logged import read_entries
 from verifier.offline import frauds
 from verifier.offline.rebuild import Bound, check_same_history
 
@@ -57,6 +55,17 @@ class Contradiction(VerificationError):
             what, code=code, expected=expected, found=found, hint="The provider showed another history before."
         )
         self.fraud = fraud
+
+
+def two_roots(manifest: bytes, one: bytes, other: bytes, first: Checkpoint, second: Checkpoint) -> Contradiction:
+    """Two notes of one log that sign two roots for one size."""
+    return Contradiction(
+        f"the provider's log signed two roots at size {first.size}",
+        "two-histories",
+        first.root.hex(),
+        second.root.hex(),
+        Fraud(FraudKind.TWO_CHECKPOINTS, (manifest,), (one, other)),
+    )
 
 
 class Memory:
@@ -113,7 +122,7 @@ class Memory:
             )
 
     def checkpoint(self, manifest: bytes, note: bytes) -> tuple[Checkpoint | None, Checkpoint]:
-        """Compare a checkpoint with those of its log seen before, and remember it.
+        """Compare the log's newest checkpoint with those of it seen before, and remember it.
 
         Returns the largest seen before the mark, from which the caller asks the log for a consistency proof, and this.
 
@@ -123,27 +132,8 @@ class Memory:
                 seen before (`no-evidence`: nothing signed says which came first).
             MalformedError: it is none. StoreError: the state is damaged.
         """
-        log = verify_manifest(manifest, self.trust).log
-        if log is None:
-            raise VerificationError("the manifest names no log", code="log-differs", expected="a log", found="none")
-        now = open_checkpoint(note, log).checkpoint
-        place = self._place("checkpoints", log)
-        seen = self._read(place)
-        before = [(shown.signed, open_checkpoint(shown.signed, log).checkpoint) for _, shown in seen]
-        self._write(place, Shown(manifest, note))
-        known: dict[int, tuple[bytes, Checkpoint]] = {}
-        for signed, each in (*before, (note, now)):
-            other, first = known.setdefault(each.size, (signed, each))
-            if first.root != each.root:
-                raise Contradiction(
-                    f"the provider's log signed two roots at size {each.size}",
-                    "two-histories",
-                    first.root.hex(),
-                    each.root.hex(),
-                    Fraud(FraudKind.TWO_CHECKPOINTS, (manifest,), (other, signed)),
-                )
-        marked = (each for (path, _), (_, each) in zip(seen, before, strict=True) if self._before(path))
-        latest = max(marked, key=lambda each: each.size, default=None)
+        seen, now = self.compare(manifest, note)
+        latest = max((each for path, each in seen if self._before(path)), key=lambda each: each.size, default=None)
         if latest is not None and now.size < latest.size:
             raise VerificationError(
                 "the provider's log is shorter than it was",
@@ -153,6 +143,26 @@ class Memory:
                 hint="A log only grows: ask for its newest checkpoint.",
             )
         return latest, now
+
+    def compare(self, manifest: bytes, note: bytes) -> tuple[list[tuple[Path, Checkpoint]], Checkpoint]:
+        """Compare any checkpoint of a log with those of it seen before, size by size, and remember it.
+
+        Returns those seen before, and this. Raises as `checkpoint`.
+        """
+        log = verify_manifest(manifest, self.trust).log
+        if log is None:
+            raise VerificationError("the manifest names no log", code="log-differs", expected="a log", found="none")
+        now = open_checkpoint(note, log).checkpoint
+        place = self._place("checkpoints", log)
+        read = [(path, shown.signed) for path, shown in self._read(place)]
+        seen = [(path, signed, open_checkpoint(signed, log).checkpoint) for path, signed in read]
+        self._write(place, Shown(manifest, note))
+        known: dict[int, tuple[bytes, Checkpoint]] = {}
+        for signed, each in (*((signed, each) for _, signed, each in seen), (note, now)):
+            other, first = known.setdefault(each.size, (signed, each))
+            if first.root != each.root:
+                raise two_roots(manifest, other, signed, first, each)
+        return [(path, each) for path, _, each in seen], now
 
     def _heads(self, now: SignedHead) -> Path:
         return self._place("heads", now.key, now.head.session)
@@ -210,41 +220,3 @@ def check_growth(memory: Memory, client: Client, opened: OpenedEvidence, latest:
     if (then.session.head.session, then.session.head.size) != (latest.session, latest.size):
         raise VerificationError("the provider sent another head than was asked for", code="no-evidence")
     check_same_history(Bound.of(opened.evidence.opening, now), Bound.of(receipt.opening, then.session.head))
-
-
-def check_log(memory: Memory, client: Client) -> Checkpoint | None:
-    """Compare the provider's log with what was seen of it before; None where its manifest names no log.
-
-    What is fetched from here on is held against what is remembered now (`Memory.mark`).
-
-    Raises:
-        Contradiction: two roots, or a log that was rewritten, by its own entries.
-        VerificationError: it can't be had, or is older than what was seen (`no-evidence`), or its signatures do not
-            hold.
-    """
-    memory.mark()
-    manifest = client.manifest()
-    log = read_answer(verify_manifest, manifest, memory.trust).log
-    if log is None:
-        return None
-    note = client.checkpoint()
-    read_answer(open_checkpoint, note, log)
-    latest, now = memory.checkpoint(manifest, note)
-    if latest is not None and 0 < latest.size < now.size:
-        try:
-            verify_consistency(latest.size, now.size, client.consistency(latest.size, now.size), latest.root, now.root)
-        except VerificationError:  # nobody signs a proof: only the entries under both roots show that it was rewritten
-            _check_entries(client, latest, now)
-    return now
-
-
-def _check_entries(client: Client, latest: Checkpoint, now: Checkpoint) -> None:
-    root = Tree.from_leaves(map(leaf_hash, read_entries(client, now))).root(latest.size)
-    if root != latest.root:
-        raise Contradiction(
-            "the provider's log is not a continuation of what it was",
-            "bad-consistency-proof",
-            f"size {latest.size} with root {latest.root.hex()}",
-            root.hex(),
-            None,
-        )

@@ -70,6 +70,7 @@ def audit(
         provider=provider,
         auditor_key=files.read_secret(provider.auditor_key),
         merge_delay=parse_time(provider.merge_delay, "--merge-delay"),
+        quorum=files.read_quorum(provider.witness, provider.quorum),
         draw=draw,
         budget=None if draw.budget is None else parse_time(draw.budget),
         seed=None if draw.seed is None else options.parse_seed(draw.seed),

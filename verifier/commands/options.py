@@ -59,6 +59,8 @@ class ProviderOptions:
         Path | None, typer.Option(help="Folder in which the auditor remembers what a provider has shown it.")
     ] = None
     merge_delay: MergeDelay = "24h"
+    witness: Witness = None
+    quorum: Needed = None
 
 
 @group("Draw")

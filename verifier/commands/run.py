@@ -15,8 +15,9 @@ from pathlib import Path
 
 from verifiable.checking.checks import check_receipt
 from verifiable.checking.fraud import MERGE_DELAY
+from verifiable.checking.membership import with_log
 from verifiable.checking.offline import receipt_of
-from verifiable.checking.verdict import Verdict
+from verifiable.checking.verdict import Status, Verdict
 from verifiable.commands.progress import Bars
 from verifiable.errors import PolicyError, VerifiableError
 from verifiable.llama.gguf.lora import Adapter
@@ -24,6 +25,7 @@ from verifiable.request.exchange import Exchange
 from verifiable.session.challenge import SEED_BYTES, draw_turns
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
+from verifiable.tlog.cosignature import NOBODY, Quorum
 from verifiable.wire.keys import PublicKey
 from verifier.auditing.rounding import decide_sessions
 from verifier.auditing.scope import audited
@@ -66,6 +68,7 @@ class Plan:
     adapters: tuple[Adapter, ...] = ()
     auditor_key: str | None = None
     merge_delay: float = MERGE_DELAY / 1000
+    quorum: Quorum = NOBODY
     budget: float | None = None
     seed: bytes | None = None
     beacon: FileBeacon | None = None
@@ -96,6 +99,10 @@ class Plan:
             words += ["--turns", str(self.draw.turns)]
         if self.merge_delay != MERGE_DELAY / 1000:
             words += ["--merge-delay", f"{self.merge_delay:g}s"]
+        for witness in self.quorum.witnesses:
+            words += ["--witness", witness.vkey()]
+        if self.quorum.witnesses:
+            words += ["--quorum", str(self.quorum.needed)]
         if self.calibration is not None:
             words += ["--calibration", str(self.machine.calibration)]
         if seed is not None:
@@ -128,7 +135,7 @@ def carry_out(plan: Plan) -> Outcome:
         worker = Worker(plan.model, threads=plan.machine.threads, progress=bars, adapters=plan.adapters)
         stack.enter_context(worker)
         auditor = Auditor(worker, plan.trust, plan.folder, plan.keep_all, calibration=plan.calibration)
-        auditor.delay = round(1000 * plan.merge_delay)
+        auditor.delay, auditor.quorum = round(1000 * plan.merge_delay), plan.quorum
         if plan.provider.state is not None:
             auditor.memory = Memory(plan.provider.state, plan.trust)
         challenge: Challenge | None = None
@@ -146,7 +153,8 @@ def carry_out(plan: Plan) -> Outcome:
                 seed=seed,
             )
             digest = hashlib.sha256(target.encode()).digest()
-            verdicts = [replace(verdict, details=replace(audited(verdict), evidence_digest=digest))]
+            verdict = replace(verdict, details=replace(audited(verdict), evidence_digest=digest))
+            verdicts = [_with_receipts_log(verdict, copies, plan)]
         elif isinstance(target, Receipt):
             verdicts = [audit_receipt(auditor, _client(stack, plan, target.capability), target, plan, copies, seed)]
         else:
@@ -189,6 +197,17 @@ def carry_out(plan: Plan) -> Outcome:
         decision=decision,
         calibration=plan.calibration,
     )
+
+
+def _with_receipts_log(verdict: Verdict, copies: Copies, plan: Plan) -> Verdict:
+    """Of evidence in a file: what the log proof of its receipt shows, where witnesses were named."""
+    if not plan.quorum.witnesses or verdict.status in (Status.FAILED, Status.INCONCLUSIVE):
+        return verdict
+    try:
+        logged = None if copies.receipt is None else check_receipt(copies.receipt, plan.trust).logged
+        return with_log(verdict, logged, plan.quorum)
+    except VerifiableError as error:
+        return Fault.of(error).verdict(session=verdict.session, checks=verdict.checks, details=verdict.details)
 
 
 @dataclass(frozen=True, slots=True)

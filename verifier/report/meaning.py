@@ -125,6 +125,10 @@ MEANINGS = {
     "no-evidence": Meaning(
         "The provider did not hand over the records that were asked for.", "Any cheating; but a buyer may insist."
     ),
+    "log-differs": Meaning(
+        "The proof that the conversation is in the provider's public log is from another log.",
+        "Why. Keep the receipt and the log's checkpoint: both are signed.",
+    ),
     "too-few-witnesses": Meaning(
         "Too few of the witnesses whom you trust are known to have seen this log: it may be one for you alone.",
         "That it is; witnesses may not have answered yet.",
