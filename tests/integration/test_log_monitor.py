@@ -19,6 +19,7 @@ from fastapi.testclient import TestClient
 
 from engine.api.app import proof_app
 from engine.ledger import LedgerSettings
+from engine.store import DamagedLogError
 from engine.witness.witness import Witness, make_app
 from fixtures.synthetic import SyntheticProvider
 from tests.logs import build_tile
@@ -307,6 +308,26 @@ def test_witnesses_cosign_and_a_quorum_decides(tmp_path: Path) -> None:
         assert provider.publish() == 7
         provider.close()
     assert receipt
+
+
+def test_a_log_does_not_open_under_the_checkpoint_of_another_history(tmp_path: Path) -> None:
+    """Two copies of one store went on by themselves; the published checkpoint is the other one's."""
+    first = SyntheticProvider(tmp_path / "first")
+    grow(first, 2)
+    first.close()
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    notes = []
+    for name in ("first", "second"):
+        provider = SyntheticProvider(tmp_path / name)
+        grow(provider, 3)
+        log = provider.ledger.log
+        assert log is not None
+        notes.append(log.published.note)
+        provider.close()
+    (place,) = [path for path in (tmp_path / "second").rglob("*") if path.is_file() and path.read_bytes() == notes[1]]
+    place.write_bytes(notes[0])
+    with pytest.raises(DamagedLogError, match="not what was signed for size 5"):
+        SyntheticProvider(tmp_path / "second")
 
 
 def test_a_witness_notices_a_fork_and_an_old_backup(tmp_path: Path) -> None:
