@@ -151,6 +151,12 @@ class Log:
         first = tile.index * 256
         return encode_bundle(self.entries[first : first + tile.width])
 
+    def tile(self, path: str) -> bytes:
+        """The hashes under a path such as `tile/0/000.p/5`."""
+        tile, tree = Tile.parse(path), self.tree()
+        first = tile.index * 256
+        return b"".join(tree.node(8 * tile.level, at) for at in range(first, first + tile.width))
+
     def inclusion(self, at: int) -> bytes:
         tree = self.tree()
         return TlogProof(at, tuple(tree.inclusion_proof(at, tree.size)), self.note()).format()
@@ -189,6 +195,8 @@ class Provider:
                 return self.log.note()
             case ["log", "tile", "entries", *_]:
                 return self.log.bundle(path.removeprefix("/log/"))
+            case ["log", "tile", *_]:
+                return self.log.tile(path.removeprefix("/log/"))
             case ["v1", "log", "consistency"]:
                 return self.log.consistency(int(query["old"]), int(query["new"]))
             case ["v1", "log", "proof"]:

@@ -17,6 +17,7 @@ from verifiable.session.challenge import draw_sessions, draw_turns
 from verifier.campaign.client import Client, Listed
 from verifier.campaign.crew import Member, audit_all
 from verifier.campaign.fetched import Auditor, Fetched, conclude, count_turns, fetch
+from verifier.campaign.listing import read_listing
 from verifier.campaign.logged import LogReader
 from verifier.campaign.outcome import Challenge
 from verifier.campaign.plan import ChallengePlan, Clocked, plan
@@ -28,8 +29,6 @@ GROUP = 32
 """Sessions for each process that are fetched before they are audited."""
 GROUP_BYTES = 64 << 20
 """Evidence after which no further session is added to a group."""
-MAX_SESSIONS = 100_000
-"""The newest sessions of a provider that the lottery is held over."""
 
 
 def audit_provider(
@@ -76,7 +75,8 @@ def audit_provider(
             if error.fraud is not None:
                 auditor.keep("log.fraud", error.fraud.encode())
             raise
-    weighed = weigh(client, client.sessions(MAX_SESSIONS), manifest, auditor.trust, before)
+    listing = read_listing(client, manifest)
+    weighed = weigh(client, listing.entries, manifest, auditor.trust, before)
     own: dict[bytes, int] = {}
     for each in known or ():
         own[each.session] = max(own.get(each.session, 1), each.weight)
@@ -88,6 +88,8 @@ def audit_provider(
         turns=turns,
         known=None if known is None else list(own.values()),
         unproven=weighed.unproven,
+        excluded=weighed.excluded,
+        ahead=weighed.ahead,
     )
     announce(planned)
     drawn_with = auditor.seed = seed()
@@ -113,7 +115,7 @@ def audit_provider(
     from_receipts = min(len(held), len(verdicts))
     drawn = (*(each.weight for each in held), *(weighed.weights[session] for session in chosen))
     return verdicts, Challenge(
-        drawn_with, planned, len(verdicts) - from_receipts, turns, from_receipts, drawn[: len(verdicts)]
+        drawn_with, planned, len(verdicts) - from_receipts, turns, from_receipts, drawn[: len(verdicts)], listing
     )
 
 

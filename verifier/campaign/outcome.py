@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from verifiable.checking.caveats import Caveat
@@ -13,6 +13,7 @@ from verifiable.checking.verdict import APART, Status, Verdict
 from verifier.auditing.marks import compared
 from verifier.auditing.scope import audited
 from verifier.campaign.beacon import FileBeacon
+from verifier.campaign.listing import Listing
 from verifier.campaign.plan import ChallengePlan, caught
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.tolerant import Decision
@@ -41,6 +42,7 @@ class Challenge:
     Args:
         drawn: sessions of the list that were audited, after `receipts` of clients that the auditor knows.
         weights: the weight of each session audited, in their order.
+        listing: the provider's list, as it was held against its log.
     """
 
     seed: bytes
@@ -49,6 +51,7 @@ class Challenge:
     turns: int | None = None
     receipts: int = 0
     weights: tuple[int, ...] = ()
+    listing: Listing = field(default_factory=Listing)
 
     @property
     def population(self) -> int:
@@ -59,6 +62,12 @@ class Challenge:
         """Least probability that a provider which cheats in `SHARE` of its list's tokens would have been caught."""
         return caught(self.plan.listed.weights, self.drawn, SHARE)
 
+    def caveats(self) -> list[Caveat]:
+        """What the draw does not rest on."""
+        made = self.listing.caveats()
+        made += [Caveat("sessions-too-young", f"{self.plan.excluded:,}")] if self.plan.excluded else []
+        return made + ([Caveat("heads-ahead", f"{self.plan.ahead:,}")] if self.plan.ahead else [])
+
     def to_json(self) -> dict[str, Any]:
         return {
             "seed": self.seed.hex(),
@@ -68,6 +77,7 @@ class Challenge:
             "turns": self.turns,
             "plan": self.plan.to_json(self.drawn, self.receipts),
             "chance_at_share": {"share": SHARE, "chance": round(self.chance, 6)},
+            "list": self.listing.to_json(),
         }
 
 
@@ -107,12 +117,18 @@ class Outcome:
     @property
     def status(self) -> Status:
         """What the sessions come to together; see `overall`."""
-        return overall((verdict.status, verdict.code) for verdict in self.verdicts)
+        return overall((verdict.status, verdict.code) for verdict in self._deciding)
+
+    @property
+    def _deciding(self) -> tuple[Verdict, ...]:
+        """The sessions' verdicts, and what is to be said of the list that they were drawn from."""
+        finding = None if self.challenge is None else self.challenge.listing.finding
+        return self.verdicts if finding is None else (*self.verdicts, finding)
 
     @property
     def worst(self) -> Verdict | None:
         """The verdict that decides the status: the first failed one, else the first inconclusive one."""
-        deciding = [verdict for verdict in self.verdicts if verdict.status is self.status]
+        deciding = [verdict for verdict in self._deciding if verdict.status is self.status]
         return next((verdict for verdict in deciding if verdict.code not in APART), deciding[0] if deciding else None)
 
     @property
@@ -191,7 +207,7 @@ class Outcome:
     def findings(self) -> list[list[Verdict]]:
         """The verdicts that are no pass, failed ones first, those of one reason code together."""
         groups: dict[tuple[bool, str], list[Verdict]] = {}
-        for verdict in self.verdicts:
+        for verdict in self._deciding:
             apart = verdict.code in APART and self.status is not Status.INCONCLUSIVE
             if verdict.status not in (Status.EXACT, Status.STATISTICAL) and not apart:
                 groups.setdefault((verdict.status is not Status.FAILED, str(verdict.code)), []).append(verdict)
@@ -199,7 +215,7 @@ class Outcome:
 
     def caveats(self) -> list[Caveat]:
         """What the audit does not show, each once, with the number of sessions that it holds for."""
-        notes = []
+        notes = [] if self.challenge is None else self.challenge.caveats()
         if self.challenge is not None and self.challenge.drawn < self.challenge.population:
             rest = self.challenge.population - self.challenge.drawn
             notes.append(Caveat("sessions-not-drawn", f"{rest} of {self.challenge.population}"))

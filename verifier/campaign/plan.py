@@ -87,6 +87,8 @@ class ChallengePlan:
         turns: most turns of a session that are drawn, where there is a bound.
         unproven: sessions of the list whose head could not be checked before the draw. They weigh as much as the
             heaviest, so that a size that nobody signed hides nothing.
+        excluded: sessions whose heads say that they were signed at the beacon's round or later.
+        ahead: sessions whose heads say that they were signed after this machine's clock, and the skew of clocks.
     """
 
     listed: Pool
@@ -95,6 +97,8 @@ class ChallengePlan:
     budget: float | None = None
     turns: int | None = None
     unproven: int = 0
+    excluded: int = 0
+    ahead: int = 0
 
     @property
     def population(self) -> int:
@@ -107,7 +111,7 @@ class ChallengePlan:
 
     def lines(self) -> list[str]:
         """What is said before the audit starts."""
-        how = f"{self.sessions:,} of the {self.population:,} sessions in the provider's list"
+        how = f"{self.sessions:,} of the {self.population:,} sessions that the provider lists or logged"
         if self.known is not None:
             how += f", {self.known.sessions:,} of {self.known.population:,} receipts of clients that you know"
         if self.budget is not None:
@@ -142,6 +146,12 @@ class ChallengePlan:
             made.append(
                 f"The heads of {self.unproven:,} sessions could not be checked: each weighs as much as the heaviest."
             )
+        if self.excluded:
+            made.append(
+                f"{self.excluded:,} sessions are left out: their heads say that they are younger than the round."
+            )
+        if self.ahead:
+            made.append(f"{self.ahead:,} heads say that they were signed later than this machine's clock: is it right?")
         return made
 
     def to_json(self, drawn: int, known: int = 0) -> dict[str, Any]:
@@ -151,6 +161,8 @@ class ChallengePlan:
             "rate": self.rate,
             "budget_seconds": self.budget,
             "unproven": self.unproven,
+            "excluded": self.excluded,
+            "ahead": self.ahead,
             "receipts": None if self.known is None else self.known.to_json(known),
             "assumes": self.assumes(),
         }
@@ -165,6 +177,8 @@ def plan(
     turns: int | None = None,
     known: Sequence[int] | None = None,
     unproven: int = 0,
+    excluded: int = 0,
+    ahead: int = 0,
 ) -> ChallengePlan:
     """A plan for a list of sessions with these weights, in any order.
 
@@ -172,7 +186,7 @@ def plan(
         sessions: how many to draw where no rate is given; as many of the known receipts at most.
         rate: the share of all sessions to draw, above 0 and at most 1; at least one is drawn.
         budget: seconds; see `Clocked`.
-        turns, unproven: as in `ChallengePlan`.
+        turns, unproven, excluded, ahead: as in `ChallengePlan`.
         known: the weights of the receipts' sessions.
 
     Raises:
@@ -185,7 +199,9 @@ def plan(
         count = sessions if rate is None else max(1, math.ceil(len(weights) * rate - 1e-9))
         return Pool(tuple(sorted(weights)), min(count, len(weights)))
 
-    return ChallengePlan(pool(weights), None if known is None else pool(known), rate, budget, turns, unproven)
+    return ChallengePlan(
+        pool(weights), None if known is None else pool(known), rate, budget, turns, unproven, excluded, ahead
+    )
 
 
 class Clocked:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from verifiable import limits
 from verifiable.checking.checks import OpenedReceipt
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest, verify_manifest
@@ -29,11 +31,15 @@ MANIFESTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """The list: its entries and their weights, by session id; and how many heads could not be verified."""
+    """The list: its entries and their weights, by session id; how many heads could not be verified, how many were left
+    out by their times, and how many of all say that they were signed after this machine's clock.
+    """
 
     listed: Mapping[bytes, Listed]
     weights: Mapping[bytes, int]
     unproven: int
+    excluded: int = 0
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,9 @@ def weigh(
     }
     heaviest = max((weight_of(entry.size) for entry in listed.values()), default=1)
     weights = {session: heaviest if session in waiting else weight_of(entry.size) for session, entry in listed.items()}
-    return Weighed(listed, weights, len(waiting))
+    soon = time.time_ns() // 1_000_000 + limits.CLOCK_SKEW
+    ahead = sum(head.time > soon for head in heads.values())
+    return Weighed(listed, weights, len(waiting), len(entries) - len(listed), ahead)
 
 
 def _older(client: Client, trust: Sequence[PublicKey], waiting: Mapping[bytes, Listed]) -> Iterator[Manifest]:

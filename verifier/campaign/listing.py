@@ -1,0 +1,147 @@
+"""What a provider lists, held against what stands in its log: nobody signs the list, so it is not believed.
+
+The log is read before the list. Every head in it is of a session that the list must have, at that size or a larger one;
+what the list leaves out, or shows shorter, is drawn from all the same, and said. Of a long log a sample is read, chosen
+by this machine at random, at places that the provider can't know.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from verifiable.checking.caveats import Caveat
+from verifiable.checking.verdict import Verdict, from_error
+from verifiable.errors import MalformedError, VerifiableError, VerificationError
+from verifiable.manifest.manifest import Manifest
+from verifiable.session.head import Head
+from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
+from verifiable.tlog.merkle import HASH_SIZE, inclusion_path, leaf_hash, verify_inclusion
+from verifiable.tlog.tiles import MAX_BUNDLE, WIDTH, Tile, bundles_for, check_tile, decode_bundle, tile_node
+from verifier.campaign.client import Client, Listed, read_answer
+
+MAX_SESSIONS = 100_000
+"""The newest sessions of a provider that the lottery is held over."""
+BUNDLES = 8
+"""Bundles of 256 entries of a log that are read: all of a short log, else so many of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The list, with what it left out.
+
+    Args:
+        entries: what sessions are drawn from.
+        left_out: sessions that stand in the log and are not in the list, or shorter there.
+        read, logged: entries of the log that were read, and how many it has.
+        unread: why the log was not read, where the manifest names one.
+    """
+
+    entries: Sequence[Listed] = ()
+    left_out: tuple[bytes, ...] = ()
+    read: int = 0
+    logged: int = 0
+    unread: str | None = None
+
+    @property
+    def finding(self) -> Verdict | None:
+        """What is to be said of a list that leaves sessions out."""
+        if not self.left_out:
+            return None
+        error = VerificationError(
+            f"the provider's list leaves out, or shows shorter, {len(self.left_out):,} sessions of its log",
+            code="list-differs",
+            expected=f"every session of the {self.read:,} heads read from the log",
+            found=f"without {', '.join(session.hex() for session in self.left_out[:3])}",
+            hint="They were drawn from all the same. Count it against the provider, and insist on a whole list.",
+        )
+        return from_error(error)
+
+    def caveats(self) -> list[Caveat]:
+        if self.unread is not None:
+            return [Caveat("list-not-compared", self.unread)]
+        if self.read < self.logged:
+            return [Caveat("list-not-compared", f"{self.read:,} of its {self.logged:,} entries were read")]
+        return []
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "log_entries": self.logged,
+            "log_entries_read": self.read,
+            "left_out": [session.hex() for session in self.left_out],
+            "unread": self.unread,
+        }
+
+
+def read_listing(client: Client, manifest: Manifest | None) -> Listing:
+    """The provider's list, held against the log that its manifest names. Raises a VerifiableError: there is no list."""
+    logged: dict[bytes, Listed] = {}
+    size = count = 0
+    unread = None
+    if manifest is not None and manifest.log is not None:
+        try:
+            checkpoint = open_checkpoint(client.checkpoint(), manifest.log).checkpoint
+            entries = read_sample(client, checkpoint)
+            size, count = checkpoint.size, len(entries)
+            logged = _sessions(entries)
+        except VerifiableError as error:
+            unread = error.what
+    listed = {entry.session: entry for entry in client.sessions(MAX_SESSIONS)}
+    if len(listed) >= MAX_SESSIONS and unread is None:
+        return Listing(list(listed.values()), (), 0, size, f"it goes back {MAX_SESSIONS:,} sessions only")
+    missing = {
+        session: entry
+        for session, entry in logged.items()
+        if session not in listed or listed[session].size < entry.size
+    }
+    return Listing(list((listed | missing).values()), tuple(missing), count, size, unread)
+
+
+def read_sample(client: Client, checkpoint: Checkpoint, choose: random.Random | None = None) -> list[bytes]:
+    """Entries of a log, each shown to be under the checkpoint: all of a short log, else those of `BUNDLES` bundles.
+
+    Raises a VerifiableError where they can't be had, or are not what the checkpoint signed (`no-evidence`).
+    """
+    bundles = list(bundles_for(checkpoint.size))
+    if len(bundles) > BUNDLES:
+        bundles = (choose or random.SystemRandom()).sample(bundles, BUNDLES)
+    node = tile_node(checkpoint.size, _reader(client))
+    found = []
+    for bundle in bundles:
+        entries = read_answer(decode_bundle, client.log_file(bundle.path(), MAX_BUNDLE), bundle.width)
+        first, hashes = bundle.index * WIDTH, [leaf_hash(entry) for entry in entries]
+        try:
+            # The path of the first is made of all other hashes of the bundle, so it binds them too.
+            path = inclusion_path(node, first, checkpoint.size)
+            verify_inclusion(hashes[0], first, checkpoint.size, path, checkpoint.root)
+            fits = hashes == [node(0, at) for at in range(first, first + bundle.width)]
+        except (MalformedError, VerificationError):
+            fits = False
+        if not fits:
+            raise VerificationError("the log's entries are not what it signed", code="no-evidence", found=bundle.path())
+        found += entries
+    return found
+
+
+def _reader(client: Client) -> Callable[[Tile], bytes]:
+    @functools.cache
+    def read(tile: Tile) -> bytes:
+        return check_tile(tile, client.log_file(tile.path(), tile.width * HASH_SIZE))
+
+    return read
+
+
+def _sessions(entries: Sequence[bytes]) -> dict[bytes, Listed]:
+    """The largest head of each session; what is no head is none of a session's."""
+    found: dict[bytes, Listed] = {}
+    for entry in entries:
+        try:
+            head = Head.peek(entry)
+        except VerifiableError:
+            continue
+        if head.session not in found or found[head.session].size < head.size:
+            found[head.session] = Listed(head.session, head.size, 0, entry)
+    return found
