@@ -14,7 +14,7 @@ import pytest
 
 from tests.made_up_model import MadeUpModel
 from tests.sessions import TIME, TRUST, made_up
-from tests.simulator import KEY, LOGGED, Log, Provider, honest, other_model, seed, serve
+from tests.simulator import KEY, LOG, LOGGED, Log, Provider, honest, other_model, seed, serve
 from verifiable import limits
 from verifiable.checking.verdict import Status
 from verifiable.errors import VerificationError
@@ -25,6 +25,7 @@ from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor
 from verifier.campaign.listing import BUNDLES, Listing, read_listing, read_sample
 from verifier.campaign.outcome import Outcome
+from verifier.campaign.published import Published
 
 CHEATED = (1, 2, 3, 4)
 
@@ -93,7 +94,8 @@ def test_a_whole_list_is_no_finding_whatever_else_the_log_holds(tmp_path: Path) 
     assert (found.challenge.listing.read, found.challenge.listing.logged) == (7, 7)
     # A session that is logged while the two are read must not be missed in a list that is older.
     assert next(path for path in provider.asked if path.startswith(("/v1/sessions?", "/log/"))) == "/log/checkpoint"
-    assert "list-not-compared" not in {note.id for note in found.caveats()}
+    (said,) = [note for note in found.caveats() if note.id == "list-not-compared"]
+    assert said.detail == "2 are no heads by the keys of the manifest in force"
 
 
 def test_an_honest_list_that_leaves_sessions_out_is_said_though_they_verify(tmp_path: Path) -> None:
@@ -107,6 +109,7 @@ def test_an_honest_list_that_leaves_sessions_out_is_said_though_they_verify(tmp_
     assert found.worst is not None
     assert found.worst.code == "list-differs"
     assert found.worst.found == f"without {'02' * 16}"
+    assert "list-not-compared" not in {note.id for note in found.caveats()}
 
 
 def test_a_session_that_is_listed_shorter_than_it_was_logged_is_drawn_as_it_was_logged(tmp_path: Path) -> None:
@@ -114,7 +117,8 @@ def test_a_session_that_is_listed_shorter_than_it_was_logged_is_drawn_as_it_was_
     provider = Provider([made], Log([longer.head(), made.head()]))
     provider.earlier = {(made.session.hex(), longer.log.size): longer}
     with serve(provider) as url, Client(url, auditor_key=KEY) as client:
-        listing = read_listing(client, LOGGED)
+        published = Published.read(client, None, client.manifest(), LOG.public)
+        listing = read_listing(client, LOGGED, published)
     assert [entry.size for entry in listing.entries] == [longer.log.size]
     assert listing.left_out == (made.session,)
 

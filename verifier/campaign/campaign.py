@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from verifiable.checking.verdict import Verdict
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.session.challenge import draw_sessions, draw_turns
+from verifiable.wire.keys import PublicKey
 from verifier.campaign.client import Client, Listed
 from verifier.campaign.crew import Member, audit_all
 from verifier.campaign.fetched import Auditor, Fetched, conclude, count_turns, fetch
@@ -21,7 +22,7 @@ from verifier.campaign.listing import read_listing
 from verifier.campaign.logged import LogReader
 from verifier.campaign.outcome import Challenge
 from verifier.campaign.plan import ChallengePlan, Clocked, plan
-from verifier.campaign.published import check_log
+from verifier.campaign.published import Published, check_log
 from verifier.campaign.remember import Contradiction
 from verifier.campaign.weigh import Held, current_manifest, weigh
 
@@ -67,15 +68,9 @@ def audit_provider(
         VerificationError: the list cannot be had, or is none (`unreachable`).
     """
     manifest = current_manifest(client, auditor.trust)
-    published = None
-    if auditor.memory is not None:
-        try:
-            published = check_log(auditor.memory, client)
-        except Contradiction as error:
-            if error.fraud is not None:
-                auditor.keep("log.fraud", error.fraud.encode())
-            raise
-    listing = read_listing(client, manifest)
+    log_key = None if manifest is None else manifest.log
+    published = _published(auditor, client, log_key)
+    listing = read_listing(client, manifest, published)
     weighed = weigh(client, listing.entries, manifest, auditor.trust, before)
     own: dict[bytes, int] = {}
     for each in known or ():
@@ -96,7 +91,8 @@ def audit_provider(
     handed = [] if planned.known is None else draw_sessions(drawn_with, own, planned.known.sessions)
     chosen = draw_sessions(drawn_with, weighed.weights, planned.sessions)
     members = crew or [Member(auditor.worker, client)]
-    log = LogReader(client, auditor.trust, auditor.delay, auditor.memory, auditor.quorum, published)
+    known_logs = {} if published is None or log_key is None else {log_key.raw: published}
+    log = LogReader(client, auditor.trust, auditor.delay, auditor.memory, auditor.quorum, known_logs)
     clocked = Clocked(budget, time.monotonic)
     verdicts: list[Verdict] = []
     done = itertools.count(1)
@@ -117,6 +113,26 @@ def audit_provider(
     return verdicts, Challenge(
         drawn_with, planned, len(verdicts) - from_receipts, turns, from_receipts, drawn[: len(verdicts)], listing
     )
+
+
+def _published(auditor: Auditor, client: Client, log: PublicKey | None) -> Published | VerificationError | None:
+    """The provider's log, before its list is read; None where there is none, the error where it can't be had.
+
+    Raises what `check_log` raises, with a memory of what the log was.
+    """
+    if auditor.memory is not None:
+        try:
+            return check_log(auditor.memory, client)
+        except Contradiction as error:
+            if error.fraud is not None:
+                auditor.keep("log.fraud", error.fraud.encode())
+            raise
+    if log is None:
+        return None
+    try:
+        return Published.read(client, None, client.manifest(), log)
+    except VerificationError as error:
+        return error
 
 
 def fetch_group(

@@ -13,15 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from verifiable.checking import fraud
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.verdict import Verdict, from_error
-from verifiable.errors import MalformedError, VerifiableError, VerificationError
+from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.manifest import Manifest
 from verifiable.session.head import Head
-from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
+from verifiable.tlog.checkpoint import Checkpoint
 from verifiable.tlog.merkle import HASH_SIZE, inclusion_path, leaf_hash, verify_inclusion
 from verifiable.tlog.tiles import MAX_BUNDLE, WIDTH, Tile, bundles_for, check_tile, decode_bundle, tile_node
 from verifier.campaign.client import Client, Listed, read_answer
+from verifier.campaign.published import Published
 
 MAX_SESSIONS = 100_000
 """The newest sessions of a provider that the lottery is held over."""
@@ -37,6 +39,7 @@ class Listing:
         entries: what sessions are drawn from.
         left_out: sessions that stand in the log and are not in the list, or shorter there.
         read, logged: entries of the log that were read, and how many it has.
+        others: entries read that are no heads by a session key of the manifest in force.
         unread: why the log was not read, where the manifest names one.
     """
 
@@ -44,6 +47,7 @@ class Listing:
     left_out: tuple[bytes, ...] = ()
     read: int = 0
     logged: int = 0
+    others: int = 0
     unread: str | None = None
 
     @property
@@ -63,41 +67,45 @@ class Listing:
     def caveats(self) -> list[Caveat]:
         if self.unread is not None:
             return [Caveat("list-not-compared", self.unread)]
-        if self.read < self.logged:
-            return [Caveat("list-not-compared", f"{self.read:,} of its {self.logged:,} entries were read")]
-        return []
+        part = [f"{self.read:,} of its {self.logged:,} entries were read"] if self.read < self.logged else []
+        part += [f"{self.others:,} are no heads by the keys of the manifest in force"] if self.others else []
+        return [Caveat("list-not-compared", "; ".join(part))] if part else []
 
     def to_json(self) -> dict[str, Any]:
         return {
             "log_entries": self.logged,
             "log_entries_read": self.read,
+            "log_entries_of_others": self.others,
             "left_out": [session.hex() for session in self.left_out],
             "unread": self.unread,
         }
 
 
-def read_listing(client: Client, manifest: Manifest | None) -> Listing:
-    """The provider's list, held against the log that its manifest names. Raises a VerifiableError: there is no list."""
+def read_listing(client: Client, manifest: Manifest | None, log: Published | VerificationError | None) -> Listing:
+    """The provider's list, held against its log, read before: None where the manifest names none, else why it can't be.
+
+    Raises a VerifiableError: there is no list.
+    """
     logged: dict[bytes, Listed] = {}
-    size = count = 0
-    unread = None
-    if manifest is not None and manifest.log is not None:
+    size = count = others = 0
+    unread = log.what if isinstance(log, VerificationError) else None
+    if isinstance(log, Published) and manifest is not None:
         try:
-            checkpoint = open_checkpoint(client.checkpoint(), manifest.log).checkpoint
-            entries = read_sample(client, checkpoint)
-            size, count = checkpoint.size, len(entries)
-            logged = _sessions(entries)
-        except VerifiableError as error:
+            entries = read_sample(client, log.checkpoint)
+            heads = [(entry, fraud.logged_head(entry, manifest.session_keys)) for entry in entries]
+            logged = _sessions([(entry, head) for entry, head in heads if head is not None])
+            size, count, others = log.checkpoint.size, len(entries), sum(head is None for _, head in heads)
+        except VerificationError as error:
             unread = error.what
     listed = {entry.session: entry for entry in client.sessions(MAX_SESSIONS)}
     if len(listed) >= MAX_SESSIONS and unread is None:
-        return Listing(list(listed.values()), (), 0, size, f"it goes back {MAX_SESSIONS:,} sessions only")
+        return Listing(list(listed.values()), (), 0, size, 0, f"it goes back {MAX_SESSIONS:,} sessions only")
     missing = {
         session: entry
         for session, entry in logged.items()
         if session not in listed or listed[session].size < entry.size
     }
-    return Listing(list((listed | missing).values()), tuple(missing), count, size, unread)
+    return Listing(list((listed | missing).values()), tuple(missing), count, size, others, unread)
 
 
 def read_sample(client: Client, checkpoint: Checkpoint, choose: random.Random | None = None) -> list[bytes]:
@@ -134,14 +142,10 @@ def _reader(client: Client) -> Callable[[Tile], bytes]:
     return read
 
 
-def _sessions(entries: Sequence[bytes]) -> dict[bytes, Listed]:
-    """The largest head of each session; what is no head is none of a session's."""
+def _sessions(heads: Sequence[tuple[bytes, Head]]) -> dict[bytes, Listed]:
+    """The largest head of each session."""
     found: dict[bytes, Listed] = {}
-    for entry in entries:
-        try:
-            head = Head.peek(entry)
-        except VerifiableError:
-            continue
+    for entry, head in heads:
         if head.session not in found or found[head.session].size < head.size:
             found[head.session] = Listed(head.session, head.size, 0, entry)
     return found

@@ -9,7 +9,7 @@ the delay allows, nothing is said against anybody.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from verifiable import limits
@@ -61,7 +61,7 @@ class LogReader:
         delay: milliseconds within which a head must be in the log.
         memory: what the log showed before, which it has to continue.
         quorum: the witnesses who must have cosigned what a head is found under.
-        published: what was read of the log already.
+        known: what was read already of logs, or why it could not be, by their keys' bytes.
     """
 
     def __init__(
@@ -71,16 +71,14 @@ class LogReader:
         delay: int,
         memory: Memory | None = None,
         quorum: Quorum = NOBODY,
-        published: Published | None = None,
+        known: Mapping[bytes, Published | VerificationError] | None = None,
     ) -> None:
         self._client = client
         self._trust = tuple(trust)
         self._delay = delay
         self._memory = memory
         self._quorum = quorum
-        self._known: dict[bytes, Published | VerificationError] = {}
-        if published is not None:
-            self._known[published.log.raw] = published
+        self._known = dict(known or {})
 
     def look_up(self, signed: SignedHead, own: Inclusion | None = None) -> Logged | None:
         """Where a signed head stands; None where its manifest names no log. `own` is what a receipt's proof shows."""
