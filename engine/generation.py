@@ -65,7 +65,7 @@ class Done:
     cached: int
     drafted: int
     accepted: int
-    receipt: bytes | None = None
+    receipt: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

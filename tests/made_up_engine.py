@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -94,6 +95,7 @@ class MadeUpEngine(Engine):
         self.sessions = Sessions(self.store, self.keys.session, self.manifests, self._now)
         self.evidence = EvidenceReader(self.store, stated.model.vocabulary, self.ledger.proof)
         self.scheduler = cast(Any, _AtOnce(self.words, stated.k))
+        self.self_audit = cast(Any, SimpleNamespace(checked_turns=0, checked_tokens=0, differences=0))
 
     def close(self, grace: float = 0.0) -> None:
         self.ledger.close()

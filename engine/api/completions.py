@@ -144,7 +144,7 @@ async def _whole(http: Request, sink: AsyncSink, generation: Generation, shape: 
             elif isinstance(event, Failed):
                 return errors.response(event.error)
             else:
-                return JSONResponse(shape.whole("".join(text), tokens, event))
+                return JSONResponse(shape.whole("".join(text), tokens, event), headers={"Cache-Control": "no-store"})
     finally:
         gone.cancel()
         generation.cancel()

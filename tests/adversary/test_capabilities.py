@@ -14,13 +14,15 @@ from typing import Any
 import httpx
 import pytest
 
+from engine.generation import QueueSink
+from engine.sessions.sessions import readers
 from tests.gguf_files import small, write
 from tests.integration.serving import chunks, http
 from tests.made_up_engine import MadeUpEngine, MadeUpRows
 from verifiable import Exchange, Receipt
 from verifiable.cli import main
 from verifiable.errors import MalformedError
-from verifiable.request.request import COMPLETION
+from verifiable.request.request import COMPLETION, parse_body
 from verifiable.session.receipt import reader_capability
 from verifiable.wire import encoding
 from verifiable.wire.text import read_base64url
@@ -120,7 +122,7 @@ def spellings(capability: str) -> list[bytes]:
     in_base64 = [
         base64.b64encode(b"\0" * shift + raw)[-(-shift * 8 // 6) : (shift + 32) * 8 // 6] for shift in range(3)
     ]
-    return [raw, capability.encode(), capability.upper().encode(), *in_base64]
+    return [raw, repr(raw)[2:-1].encode(), capability.encode(), capability.upper().encode(), *in_base64]
 
 
 def holds(data: bytes, *capabilities: str) -> bool:
@@ -172,6 +174,7 @@ def test_the_owners_capability_is_in_its_answers_alone(served: Served) -> None:
         assert not holds(data, served.owner)
         assert not holds(receipt.encode(), served.owner)
     streamed = list(chunks(served.ask("new", stream=True)))
+    assert served.ask().headers["cache-control"] == "no-store"
     told = [event["verifiable"]["capability"] for event in streamed if event.get("verifiable")]
     assert len(told) == 1
     assert not any(holds(json.dumps(event).encode(), told[0]) for event in streamed if not event.get("verifiable"))
@@ -235,6 +238,7 @@ def test_a_receipts_capability_opens_its_own_session_alone(served: Served) -> No
         url = f"{served.url}/v1/sessions/{other['session']}"
         assert served.http.get(f"{url}/evidence", headers=shows(capability)).status_code == 404
         assert served.http.delete(url, headers=shows(capability)).status_code == 404
+    assert readers(None, bytes(32)) is readers(None, reader_capability(bytes(32))) is None  # no session, no right
 
 
 # An auditor.
@@ -285,10 +289,8 @@ def test_nothing_that_is_written_holds_a_capability(
 ) -> None:
     """Logs, metrics, pages, errors, reports, saved evidence, an auditor's memory; the receipt itself alone does."""
     caplog.set_level(logging.DEBUG)
-    said = [
-        served.http.get(served.url + path).content
-        for path in ("/", "/metrics", "/v1/sessions", "/v1/log", "/openapi.json")
-    ]
+    pages = ("/", "/metrics", "/v1/sessions", "/v1/log", "/openapi.json")
+    said = [served.http.get(served.url + path).raise_for_status().content for path in pages]
     receipt = Path("answer.receipt").read_text()
     said.append(served.http.post(served.url + "/lookup", data={"what": receipt}).content)
     said.append(served.http.post(served.url + "/lookup", data={"what": receipt[:-9]}).content)
@@ -297,6 +299,7 @@ def test_nothing_that_is_written_holds_a_capability(
         said += [served.read(what, **shows(capability)).content for what in READS[1:]]
         said.append(served.ask(served.session, capability[:-2]).content)
     said.append(served.ask(served.session, served.reader).content)
+    assert served.ask(served.session, served.owner).status_code == 200
     files = ("--save", "kept", "--html", "a.html", "--state", "state", "--sign", "me.key")
     for number, target in enumerate(("answer.receipt", "answer.exchange", served.url)):
         more = (*files, "--auditor-key", key, "--signed-report", f"{number}.report")
@@ -316,6 +319,10 @@ def test_nothing_that_is_written_holds_a_capability(
     said += [path.read_bytes() for path in written if path.name not in given]
     said += [out.out.encode(), out.err.encode(), caplog.text.encode(), repr(served.engine.sessions._live).encode()]
     said.append(repr(Receipt.parse(read_base64url(receipt, ""))).encode())
-    assert "answer" in caplog.text
+    on: dict[str, Any] = {"verifiable": {"session": served.session}, "max_tokens": 2}
+    said.append(repr(served.engine.complete(PROMPT, **on, capability=bytes.fromhex(served.owner))).encode())
+    request = parse_body(COMPLETION, json.dumps({"prompt": PROMPT, **on}).encode())
+    said.append(repr(served.engine.submit(request, QueueSink(), bytes.fromhex(served.owner))).encode())
+    assert all(f'"event":"{each}"' in caplog.text for each in ("request", "answer"))
     assert [text[:80] for text in said if holds(text, served.owner, served.reader)] == []
     assert holds(Path("answer.receipt").read_bytes(), served.reader)  # so that this test can fail

@@ -247,6 +247,14 @@ def test_a_receipt_in_the_text_form_of_the_api_is_read(page: Page) -> None:
     assert give(page, {"receipt.txt": text + b"\n"}).startswith("✓ It holds")
 
 
+@pytest.mark.parametrize("opens", [True, False])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_receipt_that_opens_its_session_says_so(page: Page, whole: bool, opens: bool) -> None:
+    held = STORY.receipt(0) if opens else STORY.receipt(0).without_capability()
+    said = give(page, {"answer": (replace(kept(), receipt=held) if whole else held).encode()})
+    assert ("whoever gets the file can read the conversation" in said) is opens
+
+
 def test_a_text_file_counts_byte_for_byte(page: Page) -> None:
     files = {"answer.receipt": STORY.receipt(0).encode(), "answer.txt": STORY.texts[0].encode()}
     assert give(page, files).startswith("✓ It holds")
