@@ -15,6 +15,7 @@ To cheat, change what it holds or how it answers:
     provider.change = lambda path, body: body[:-1]     # any answer, by its path
     provider.log.entries[0] = b"rewritten"             # the log forgets what it published
     provider.log.consistency = lambda old, new: b"{}"  # or does not prove that it grew
+    provider.continues = lambda session, old, new: None  # nor that a session did
 
 Sessions with lies in their records are made with `tests.sessions.Recording`. `serve` takes any function that answers
 a request, for servers that break HTTP itself. `provider.asked` has the path of every request, in order.
@@ -39,7 +40,7 @@ from verifiable.manifest.manifest import Manifest
 from verifiable.sampling.logits import Entries
 from verifiable.session.evidence import Kind
 from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
-from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.merkle import Tree, leaf_hash, prefix_path
 from verifiable.tlog.proof import TlogProof
 from verifiable.tlog.tiles import Tile, encode_bundle
 from verifiable.wire.keys import PrivateKey
@@ -172,6 +173,7 @@ class Provider:
         self.asked: list[str] = []
         self.withheld: set[str] = set()
         self.earlier: dict[tuple[str, int], Recording] = {}
+        self.continues: Callable[[str, int, int], bytes | None] = self.continued
         self.change: Callable[[str, bytes], bytes] = lambda path, body: body
 
     def __call__(self, handler: BaseHTTPRequestHandler) -> None:
@@ -217,6 +219,8 @@ class Provider:
                 return next((made.manifest for made in self.recordings.values()), LOGGED).sign(PROVIDER)
             case ["v1", "sessions"]:
                 return self.page(query)
+            case ["v1", "sessions", session, "consistency"]:
+                return self.continues(session, int(query["old"]), int(query["new"]))
             case ["v1", "sessions", session, what]:
                 pass
             case _:
@@ -235,6 +239,13 @@ class Provider:
             return None
         kind = {"tokens": Kind.TOKENS, "full": Kind.FULL}[query.get("kind", "tokens")]
         return made.evidence(kind, turns).encode()
+
+    def continued(self, session: str, old: int, new: int) -> bytes | None:
+        """The consistency proof of a session between two sizes."""
+        made = self.recordings.get(session)
+        if made is None or not 0 < old < new <= made.log.size:
+            return None
+        return json.dumps({"path": [item.hex() for item in prefix_path(made.log.tree.range, old, new)]}).encode()
 
     def page(self, query: dict[str, str]) -> bytes:
         """A page of the list of sessions."""

@@ -12,7 +12,7 @@ from verifiable.session.evidence import Evidence, Kind, PackedTokens, TurnEviden
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import End, Leaf, Token, turn_secret
-from verifiable.tlog.merkle import Tree
+from verifiable.tlog.merkle import Tree, prefix_path
 from verifiable.wire import encoding
 
 LogProof = Callable[[bytes, int], bytes | None]
@@ -87,17 +87,21 @@ class EvidenceReader:
                 )
         return Evidence(kind, under.head, self._manifest(row), Opening.of(under.tree, shown), tuple(parts))
 
-    def consistency(self, row: SessionRow, old: int, new: int) -> tuple[bytes, bytes, list[bytes]]:
-        """Two signed heads of the session, and the proof that the second extends the first."""
-        earlier, later = self._store.head(row.session, old), self._store.head(row.session, new)
+    def consistency(self, session: bytes, old: int, new: int) -> tuple[bytes, bytes, list[bytes]]:
+        """Two signed heads of a session, and the proof that the second extends the first (`merkle.prefix_path`).
+
+        It says nothing of the content, which may be gone. Raises PolicyError where there are none.
+        """
+        earlier, later = self._store.head(session, old), self._store.head(session, new)
         if earlier is None or later is None or old > new:
             raise PolicyError(
                 "no such pair of signed heads",
                 expected="sizes of two heads, the smaller first",
                 found=f"{old} and {new}",
             )
-        tree = Tree.from_leaves(leaf.hash for leaf in self._store.stored_leaves(row.session, new))
-        return earlier[1], later[1], tree.consistency_proof(old, new)
+        tree = Tree.from_leaves(leaf.hash for leaf in self._store.stored_leaves(session, new))
+        path = prefix_path(tree.range, old, new) if old < new else []
+        return earlier[1], later[1], path
 
     def _under(self, row: SessionRow, size: int | None) -> _Under:
         if row.erased is not None:

@@ -4,24 +4,26 @@ const MERGE_DELAY = 86_400_000n; // milliseconds
 
 function parseFraud(data) {
   const [kind, manifests, signed, leaves, proof, entries] = unseal(data, 7, "fraud file", LIMITS.FRAUD_BYTES);
-  const what = positive(uintOf(kind, "fraud kind", 4), "fraud kind");
+  const what = positive(uintOf(kind, "fraud kind", 5), "fraud kind");
   const listOf = (value, name, most, longest) => {
     if (arrayOf(value, null, name).length > most) throw malformed(name, `at most ${most}`);
     return value.map((item) => bytesOf(item, name, null, longest));
   };
   const file = {
-    kind: ["", "two heads", "two checkpoints", "token", "missing"][what],
+    kind: ["", "two heads", "two checkpoints", "token", "missing", "two sizes"][what],
     manifests: listOf(manifests, "fraud manifests", 2, LIMITS.SIGNED_BYTES),
     signed: listOf(signed, "signed statements", 2, LIMITS.SIGNED_BYTES),
     opening: parseOpening(leaves, proof),
     entries: listOf(entries, "log entries", LIMITS.FRAUD_ENTRIES, LIMITS.ENTRY_BYTES),
   };
   if (file.signed.length !== (file.kind === "token" ? 1 : 2)) throw malformed("signed statements");
-  if (file.manifests.length !== 1 && !(file.kind === "two heads" && file.manifests.length === 2)) {
+  if (file.manifests.length !== 1 && !(["two heads", "two sizes"].includes(file.kind) && file.manifests.length === 2)) {
     throw malformed("fraud manifests");
   }
-  const shows = file.opening.leaves.length + file.opening.proof.length > 0;
-  if (shows !== (file.kind === "token")) throw malformed("fraud file", "an opening exactly where a token is shown");
+  const { leaves: shown, proof: hashes } = file.opening;
+  if (shown.length > 0 !== (file.kind === "token")) throw malformed("fraud file", "leaves exactly where a token is shown");
+  if (file.kind !== "token" && hashes.length > 0 !== (file.kind === "two sizes"))
+    throw malformed("fraud file", "hashes exactly with leaves or two sizes");
   if (file.entries.length && file.kind !== "missing")
     throw malformed("fraud file", "entries only with a missing head");
   return file;
@@ -65,11 +67,26 @@ function checkpointUnder(data, manifest) {
   return openCheckpoint(fromUtf8(data, "checkpoint"), manifest.log);
 }
 
+/** Two heads, each under its manifest, where one key signed those. */
+function headsOfOne(signed, manifests) {
+  if (manifests.some(({ key }) => !same(key.kid, manifests[0].key.kid)))
+    throw nothing("the manifests are of two providers");
+  return signed.map((data, i) => headUnder(data, manifests[i] ?? manifests[0]));
+}
+
 const FRAUDS = {
+  "two sizes"({ signed, opening }, manifests) {
+    const [one, other] = headsOfOne(signed, manifests);
+    if (!same(one.session, other.session) || one.size <= 0n || one.size >= other.size)
+      throw nothing("the two heads are not a smaller and a larger one of one session");
+    const [before, after] = rootsFromPrefix(one.size, other.size, opening.proof);
+    if (!same(after, other.root)) throw nothing("the hashes are not of the larger head’s tree");
+    if (same(before, one.root)) throw nothing("the larger head continues the smaller one");
+    const what = `at size ${other.size} the session has not the first ${one.size} leaves that were signed for`;
+    return { code: "two-histories", what, session: one.session };
+  },
   "two heads"({ signed }, manifests) {
-    if (manifests.some(({ key }) => !same(key.kid, manifests[0].key.kid)))
-      throw nothing("the manifests are of two providers");
-    const [one, other] = signed.map((data, i) => headUnder(data, manifests[i] ?? manifests[0]));
+    const [one, other] = headsOfOne(signed, manifests);
     if (!same(one.session, other.session) || one.size !== other.size || same(one.root, other.root)) {
       throw nothing("the two heads do not contradict each other");
     }

@@ -46,14 +46,20 @@ function checkConsistency(m, n, path, oldRoot, newRoot) {
       throw bad("is for equal sizes or an empty tree, and does not fit");
     return;
   }
-  const rest = [...path];
-  if ((m & (m - 1n)) === 0n) rest.unshift(oldRoot);
-  if (!rest.length) throw bad("is empty");
-  checkHashes("bad-consistency-proof", rest);
+  const [fr, sr] = rootsFromPrefix(m, n, (m & (m - 1n)) === 0n ? [oldRoot, ...path] : path);
+  if (!same(fr, oldRoot) || !same(sr, newRoot)) throw bad("does not lead to the roots");
+}
+
+/** The roots of the first m and of all n leaves, from a consistency proof with the node that the RFC leaves out. */
+function rootsFromPrefix(m, n, path) {
+  const bad = (why) => new Failure("bad-consistency-proof", `the consistency proof ${why}`);
+  if (m <= 0n || m >= n) throw bad("is for sizes in the wrong order");
+  if (!path.length) throw bad("is empty");
+  checkHashes("bad-consistency-proof", path);
   let [fn, sn] = [m - 1n, n - 1n];
   while (fn & 1n) [fn, sn] = [fn >> 1n, sn >> 1n];
-  let [fr, sr] = [rest[0], rest[0]];
-  for (const c of rest.slice(1)) {
+  let [fr, sr] = [path[0], path[0]];
+  for (const c of path.slice(1)) {
     if (sn === 0n) throw bad("is too long");
     if (fn & 1n || fn === sn) {
       [fr, sr] = [nodeHash(c, fr), nodeHash(c, sr)];
@@ -62,7 +68,7 @@ function checkConsistency(m, n, path, oldRoot, newRoot) {
     [fn, sn] = [fn >> 1n, sn >> 1n];
   }
   if (sn) throw bad("is too short");
-  if (!same(fr, oldRoot) || !same(sr, newRoot)) throw bad("does not lead to the roots");
+  return [fr, sr];
 }
 
 /**

@@ -25,7 +25,7 @@ from verifiable.session.head import Head
 from verifiable.session.opening import Opening
 from verifiable.session.records import Token, Turn
 from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
-from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.merkle import Tree, leaf_hash, prefix_path
 from verifiable.wire import encoding
 from verifiable.wire.encoding import Map
 from verifiable.wire.keys import PrivateKey
@@ -55,6 +55,7 @@ class _Frauds:
 
     def all(self) -> None:
         self.two_heads()
+        self.two_sizes()
         self.two_checkpoints()
         self.token()
         self.missing()
@@ -86,6 +87,38 @@ class _Frauds:
         heads("the first signed by somebody", "untrusted-key", self.head(OTHER), other)
         heads("one changed", "bad-signature", one, other[:-1] + bytes([other[-1] ^ 1]))
         self.add("nobody is trusted", "untrusted-key", Fraud(FraudKind.TWO_HEADS, (SIGNED,), (one, other)), [])
+
+    def two_sizes(self) -> None:
+        """A client was given `mine`; the log has a longer history that begins alike, or otherwise."""
+        begun = Story.open("sizes").turn(asked(), 3)
+        mine, other = begun.turn(asked(), 2), begun.turn(asked(), 3).turn(asked(), 4)
+        longer, nothing = mine.turn(asked(), 9), "nothing-checked"
+
+        def sizes(name: str, expected: str, one: Story, two: Story, of: Story | None = None) -> None:
+            size = min(len(one.leaves), len(two.leaves) - 1)
+            tree = (of or two).tree()
+            path = tuple(prefix_path(tree.range, size, tree.size))
+            signed = tuple(each.head().sign(SESSION_KEY) for each in (one, two))
+            made = Fraud(FraudKind.TWO_SIZES, (SIGNED,), signed, Opening({}, path))
+            self.add(f"two sizes: {name}", expected, made)
+
+        sizes("another history under the larger head", "ok", mine, other)
+        sizes("of a power of two", "ok", Story.open("sizes").turn(asked(max_tokens=20), 5), other)
+        sizes("one that continues the other", nothing, mine, longer)
+        sizes("that begin alike", nothing, begun, other)
+        sizes("with hashes of another tree", nothing, mine, other, longer.cut(len(other.leaves)))
+        sizes("with hashes of a larger tree", "bad-consistency-proof", mine, other, longer.turn(asked(), 90))
+        sizes("of one size", nothing, mine, mine)
+        sizes("the larger first", nothing, other, mine)
+        sizes("of two sessions", nothing, mine, Story.open("another").turn(asked(), 3).turn(asked(), 9))
+        signed = tuple(each.head().sign(SESSION_KEY) for each in (mine, other))
+        bare = Fraud(FraudKind.TWO_SIZES, (SIGNED,), signed)
+        self.add("two sizes: without hashes", "malformed", bare)
+        self.add("two sizes: with leaves", "malformed", replace(bare, opening=other.opening()))
+        framed = Fraud(FraudKind.TWO_SIZES, (SIGNED, MANIFEST.sign(OTHER)), signed, Opening({}, (digest("x"),)))
+        self.add("two sizes: of two providers", nothing, framed, [*TRUST, OTHER.public.vkey()])
+        heads = Fraud(FraudKind.TWO_HEADS, (SIGNED,), signed, Opening({}, (digest("x"),)))
+        self.add("two heads: with hashes", "malformed", heads)
 
     def two_checkpoints(self) -> None:
         def note(size: int = 9, root: str = "root", key: PrivateKey = LOG_KEY) -> bytes:

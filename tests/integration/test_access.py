@@ -24,12 +24,11 @@ PRIVATE = {
     "/v1/sessions/{session}/receipt",
     "/v1/sessions/{session}/evidence",
     "/v1/sessions/{session}/proofs",
-    "/v1/sessions/{session}/consistency",
     "/v1/sessions/{session}",
 }
 PUBLIC = {
     "/", "/lookup", "/verify", "/v1/manifest", "/v1/sessions", "/v1/log", "/v1/log/proof", "/v1/log/consistency",
-    "/v1/log/entries/{index}", "/log/checkpoint", "/log/tile/{path}",
+    "/v1/log/entries/{index}", "/v1/sessions/{session}/consistency", "/log/checkpoint", "/log/tile/{path}",
 }  # fmt: skip
 QUERY = "?old=1&new=1&positions=3&index=0"
 

@@ -18,7 +18,7 @@ from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.cose_receipt import verify_receipt
-from verifiable.tlog.merkle import leaf_hash, verify_consistency, verify_inclusion
+from verifiable.tlog.merkle import leaf_hash, roots_from_prefix, verify_consistency, verify_inclusion
 from verifiable.tlog.proof import TlogProof
 from verifiable.tlog.tiles import bundles_for, check_tile, decode_bundle, root_from_tiles, tiles_for
 
@@ -174,7 +174,10 @@ def test_earlier_heads_keep_their_receipts_evidence_and_consistency(
             assert len(check_evidence(Evidence.parse(data), trusted).turns) == turns
     answer = client.get(f"{url}/consistency?old={head.size}&new={later.size}", headers=headers).json()
     path = [bytes.fromhex(value) for value in answer["path"]]
-    verify_consistency(head.size, later.size, path, head.root, later.root)
+    assert roots_from_prefix(head.size, later.size, path) == (head.root, later.root)
+    assert client.get(f"{url}/consistency?old={head.size}&new={later.size}").json() == answer  # for everyone
+    assert client.get(f"{url}/consistency?old={later.size}&new={head.size}").status_code == 400
+    assert client.get(f"/v1/sessions/{'00' * 16}/consistency?old=1&new=2").status_code == 404
     assert base64.urlsafe_b64decode(answer["new"] + "===") == second.head
 
 

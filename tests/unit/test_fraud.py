@@ -23,13 +23,14 @@ from verifiable.session import records
 from verifiable.session.evidence import Kind as EvidenceKind
 from verifiable.session.head import Head
 from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
-from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.merkle import Tree, leaf_hash, prefix_path
 from verifiable.tlog.tiles import Tile, encode_bundle
 from verifiable.wire.keys import PrivateKey
 from verifier.campaign.client import Listed
+from verifier.campaign.continued import check_growth
 from verifier.campaign.fetched import Auditor, Fetched, fetch
 from verifier.campaign.published import check_log
-from verifier.campaign.remember import Contradiction, Memory, check_growth
+from verifier.campaign.remember import Contradiction, Memory
 from verifier.offline import frauds
 
 LOG = PrivateKey.generate("acme/log", b"l" * 32)
@@ -180,10 +181,12 @@ def test_a_file_of_the_wrong_shape_is_malformed():
 
 
 def test_what_the_auditor_saw_it_remembers_across_audits(tmp_path: Path):
-    assert Memory(tmp_path, TRUST).head(check_head(stated(), head(), TRUST)) is None
-    latest = Memory(tmp_path, TRUST).head(check_head(stated(), head(size=9, root=b"t" * 32), TRUST))
-    assert latest is not None
-    assert latest.size == 5
+    def beside(size: int, root: bytes) -> list[int]:
+        found = Memory(tmp_path, TRUST).head(check_head(stated(), head(size=size, root=root), TRUST))
+        return [each.head.size for each in found]
+
+    assert Memory(tmp_path, TRUST).head(check_head(stated(), head(), TRUST)) == ()
+    assert [beside(9, b"t" * 32), beside(12, b"u" * 32), beside(7, b"v" * 32)] == [[5], [9], [5, 9]]
     with pytest.raises(Contradiction) as caught:
         Memory(tmp_path, TRUST).head(check_head(stated(), head(root=b"s" * 32), TRUST))
     assert caught.value.code == "two-histories"
@@ -206,7 +209,7 @@ def test_another_providers_session_of_the_same_id_contradicts_nothing(tmp_path: 
     memory = Memory(tmp_path, (*TRUST, stranger.public))
     memory.head(check_head(stated(), head(), memory.trust))
     theirs = manifest(log=LOG.public).sign(stranger)
-    assert memory.head(check_head(theirs, head(root=b"s" * 32), memory.trust)) is None
+    assert memory.head(check_head(theirs, head(root=b"s" * 32), memory.trust)) == ()
 
 
 def test_a_log_that_forks_or_shrinks_is_noticed(tmp_path: Path):
@@ -275,7 +278,7 @@ class Provider:
 def grow(memory: Memory, client: Any, made: Recording) -> None:
     """What an audit does with a session's evidence, if it remembers."""
     opened = check_evidence(made.evidence(), TRUST)
-    check_growth(memory, client, opened, memory.head(opened.session.signed))
+    check_growth(client, opened, memory.head(opened.session.signed))
 
 
 def test_a_session_that_grew_must_still_tell_what_it_told(tmp_path: Path):
@@ -301,16 +304,45 @@ def test_a_session_that_grew_must_still_tell_what_it_told(tmp_path: Path):
     assert rolled.value.code == "list-differs"
 
 
-def test_the_session_of_then_is_asked_for_and_no_other(tmp_path: Path):
-    memory: Any = Memory(tmp_path, TRUST)
-    made = recording(1)
-    client: Any = Provider(made)
-    grow(memory, client, made)
-    made.turn(ask(max_tokens=5), range(1, 9), made_up)
-    client.receipts = {made.log.size - 7: made.receipt().encode()}  # the session as it is, for what it was
-    with pytest.raises(VerificationError) as caught:
-        grow(memory, client, made)
-    assert caught.value.code == "no-evidence"
+def test_a_longer_history_that_was_seen_before_must_continue_this_one(tmp_path: Path):
+    """The provider is asked for a proof of that: none, one that is none, another history's, and the right one."""
+    longer = recording(1)
+    longer.turn(ask(max_tokens=5), range(1, 9), made_up)
+    told = recording(1)
+    other = recording(1, body={"temperature": 0.1})
+    fork = recording(1, body={"temperature": 0.1})
+    fork.turn(ask(max_tokens=5), range(1, 9), made_up)
+
+    def refused(*_: object) -> list[bytes]:
+        raise VerificationError("not for you", code="no-evidence")
+
+    def proof(made: Recording) -> Any:
+        return lambda session, old, new: prefix_path(made.log.tree.range, old, new)
+
+    for number, (seen, now, proves, code) in enumerate(
+        [
+            (longer, told, proof(longer), None),
+            (longer, told, refused, "no-evidence"),
+            (longer, told, lambda *_: [bytes(32)], "no-evidence"),
+            (fork, told, proof(longer), "no-evidence"),
+            (fork, told, proof(fork), "two-histories"),
+            (longer, other, proof(longer), "two-histories"),
+        ]
+    ):
+        memory: Any = Memory(tmp_path / str(number), TRUST)
+        client: Any = Provider(now)
+        client.continuation = proves
+        memory.head(check_evidence(seen.evidence(), TRUST).session.signed)
+        if code is None:
+            grow(memory, client, now)
+            continue
+        with pytest.raises(VerificationError) as caught:
+            grow(memory, client, now)
+        assert caught.value.code == code
+        assert isinstance(caught.value, Contradiction) is (code == "two-histories")
+        if isinstance(caught.value, Contradiction):
+            assert caught.value.fraud is not None
+            assert Fraud.parse(caught.value.fraud.encode()).verify(TRUST).code == code
 
 
 def test_a_list_is_held_only_against_what_was_remembered_before_it_was_fetched(tmp_path: Path):

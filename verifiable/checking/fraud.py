@@ -1,10 +1,11 @@
 """Fraud that proves itself: a file that anyone who has the provider's key can check, offline and without the model.
 
-Four kinds. Each holds only what the provider signed, and contradicts itself:
+Five kinds. Each holds only what the provider signed, and contradicts itself:
 
 - two heads of one session with one size and two roots;
 - two checkpoints of the provider's log with one size and two roots;
 - a token that does not follow from its own record, the committed parameters and the turn's key;
+- two heads of one session with two sizes, of which the larger one does not continue the smaller one;
 - a head that the log lacks, although the log holds heads that were signed more than the merge delay later.
 
 What needs a forward pass (logits that differ) is no such proof: it is repeated with the evidence file and the model.
@@ -28,7 +29,7 @@ from verifiable.session.head import Head, verify_head
 from verifiable.session.opening import Opening
 from verifiable.session.records import Token, Turn
 from verifiable.tlog.checkpoint import open_checkpoint
-from verifiable.tlog.merkle import Tree, leaf_hash, node_hash, split
+from verifiable.tlog.merkle import Tree, leaf_hash, node_hash, roots_from_prefix, split
 from verifiable.wire import encoding
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.sealed import seal, unseal
@@ -44,6 +45,7 @@ class FraudKind(enum.IntEnum):
     TWO_CHECKPOINTS = 2
     TOKEN = 3
     MISSING = 4
+    TWO_SIZES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,10 @@ class Fraud:
     Args:
         kind: what it shows.
         manifests: one, or two where two heads were signed under two manifests.
-        signed: two heads; two checkpoints; one head (`TOKEN`); the missing head and a checkpoint (`MISSING`).
-        opening: the leaves of turn and token (`TOKEN`), else empty.
+        signed: two heads, the smaller first; two checkpoints; one head (`TOKEN`); the missing head and a checkpoint
+            (`MISSING`).
+        opening: the leaves of turn and token (`TOKEN`), or no leaves and the larger tree's `prefix_path` for the
+            smaller one's size (`TWO_SIZES`), else empty.
         entries: every entry of the log, in order (`MISSING`), else empty.
     """
 
@@ -110,11 +114,13 @@ class Fraud:
             Opening.from_cbor(fields[5], fields[6]),
             tuple(encoding.bytes_(item, "log entry", maximum=limits.ENTRY_BYTES) for item in entries),
         )
-        wanted = (1, 2) if kind is FraudKind.TWO_HEADS else (1,)
+        wanted = (1, 2) if kind in (FraudKind.TWO_HEADS, FraudKind.TWO_SIZES) else (1,)
         if len(made.manifests) not in wanted:
             raise MalformedError("fraud manifests", expected=" or ".join(map(str, wanted)), found=len(made.manifests))
-        if bool(made.opening.leaves or made.opening.proof) != (kind is FraudKind.TOKEN):
-            raise MalformedError("fraud file", expected="an opening exactly where a token is shown", found=kind.name)
+        if bool(made.opening.leaves) != (kind is FraudKind.TOKEN):
+            raise MalformedError("fraud file", expected="leaves exactly where a token is shown", found=kind.name)
+        if kind is not FraudKind.TOKEN and bool(made.opening.proof) != (kind is FraudKind.TWO_SIZES):
+            raise MalformedError("fraud file", expected="hashes exactly with leaves or two sizes", found=kind.name)
         if made.entries and kind is not FraudKind.MISSING:
             raise MalformedError("fraud file", expected="log entries only with a missing head", found=kind.name)
         return made
@@ -137,10 +143,10 @@ class Fraud:
         opened = [open_manifest(item, trust) for item in self.manifests]
         stated = [manifest for manifest, _ in opened]
         match self.kind:
-            case FraudKind.TWO_HEADS:
+            case FraudKind.TWO_HEADS | FraudKind.TWO_SIZES:
                 if len({key.kid for _, key in opened}) > 1:  # anybody's key can sign another's name
                     raise _nothing("the manifests are of two providers", "one key", "two")
-                return self._two_heads(stated)
+                return self._two_heads(stated) if self.kind is FraudKind.TWO_HEADS else self._two_sizes(stated)
             case FraudKind.TWO_CHECKPOINTS:
                 return self._two_checkpoints(stated[0])
             case FraudKind.TOKEN:
@@ -163,6 +169,30 @@ class Fraud:
             f"the provider signed two histories of one session at size {one.size}",
             one.root.hex(),
             other.root.hex(),
+            one.session,
+        )
+
+    def _two_sizes(self, stated: Sequence[Manifest]) -> Proven:
+        """Step 6."""
+        one = verify_head(self.signed[0], stated[0].session_keys)
+        other = verify_head(self.signed[1], stated[-1].session_keys)
+        if one.session != other.session or not 0 < one.size < other.size:
+            raise _nothing(
+                "the two heads are not a smaller and a larger one of one session",
+                "one session and two sizes, the smaller first",
+                f"sizes {one.size} and {other.size}",
+            )
+        before, after = roots_from_prefix(one.size, other.size, self.opening.proof)
+        if after != other.root:
+            raise _nothing("the hashes are not of the larger head's tree", other.root.hex(), after.hex())
+        if before == one.root:
+            raise _nothing("the larger head continues the smaller one", "another root", "the root that was signed")
+        return Proven(
+            "two-histories",
+            f"the provider signed two histories of one session: at size {other.size} it has not the first {one.size} "
+            "leaves that were signed for",
+            one.root.hex(),
+            before.hex(),
             one.session,
         )
 

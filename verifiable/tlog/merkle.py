@@ -179,6 +179,10 @@ class Tree:
         """The hashes that `root_from_multiproof` needs beside the leaves at these indices, left to right."""
         return multi_path(self.node, indices, self._sized(size))
 
+    def range(self, lo: int, hi: int) -> bytes:
+        """The hash of leaves [lo, hi), where lo is a multiple of the least power of two ≥ hi - lo."""
+        return range_hash(self.node, lo, hi)
+
     def node(self, height: int, index: int) -> bytes:
         """The hash of a complete subtree: this tree as a `Node`."""
         return self._levels[height][index]
@@ -257,7 +261,37 @@ def verify_consistency(m: int, n: int, proof: Sequence[bytes], root_m: bytes, ro
             raise _bad("consistency", "two roots for one size", root_m, root_n)
         return
     # Step 2: when m is a power of two, the old root is itself the first node.
-    path = [root_m, *proof] if m & (m - 1) == 0 else list(proof)
+    old, new = roots_from_prefix(m, n, [root_m, *proof] if m & (m - 1) == 0 else proof)
+    if old != root_m:
+        raise _bad("consistency", "does not lead to the old root", root_m, old)
+    if new != root_n:
+        raise _bad("consistency", "does not lead to the new root", root_n, new)
+
+
+def prefix_path(value: Callable[[int, int], bytes], m: int, n: int) -> list[bytes]:
+    """PROOF(m, D[0:n]) for 0 < m < n, with the node that the RFC leaves out where m is a power of two.
+
+    So the roots of both sizes follow from it alone. `value(lo, hi)` is the hash of leaves [lo, hi).
+    """
+
+    def subproof(m: int, lo: int, hi: int) -> list[bytes]:
+        if m == hi - lo:
+            return [value(lo, hi)]
+        middle = lo + split(hi - lo)
+        if m <= middle - lo:
+            return [*subproof(m, lo, middle), value(middle, hi)]
+        return [*subproof(m - (middle - lo), middle, hi), value(lo, middle)]
+
+    return subproof(m, 0, n)
+
+
+def roots_from_prefix(m: int, n: int, path: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """The roots of the first m and of all n leaves that a `prefix_path` leads to, 0 < m < n.
+
+    Raises VerificationError (`bad-consistency-proof`): no path of this length fits the sizes.
+    """
+    if not 0 < m < n:
+        raise _bad("consistency", "sizes", "0 < old size < new size", f"{m} and {n}")
     if not path:
         raise _bad("consistency", "empty")
     _check_hashes("consistency", *path)
@@ -268,7 +302,7 @@ def verify_consistency(m: int, n: int, proof: Sequence[bytes], root_m: bytes, ro
     old = new = path[0]
     for value in path[1:]:
         if sn == 0:
-            raise _bad("consistency", "too long for these sizes", found=f"{len(proof)} hashes")
+            raise _bad("consistency", "too long for these sizes", found=f"{len(path)} hashes")
         if fn & 1 or fn == sn:
             old = node_hash(value, old)
             new = node_hash(value, new)
@@ -280,11 +314,8 @@ def verify_consistency(m: int, n: int, proof: Sequence[bytes], root_m: bytes, ro
         fn >>= 1
         sn >>= 1
     if sn:
-        raise _bad("consistency", "too short for these sizes", found=f"{len(proof)} hashes")
-    if old != root_m:
-        raise _bad("consistency", "does not lead to the old root", root_m, old)
-    if new != root_n:
-        raise _bad("consistency", "does not lead to the new root", root_n, new)
+        raise _bad("consistency", "too short for these sizes", found=f"{len(path)} hashes")
+    return old, new
 
 
 def root_from_multiproof(size: int, known: Mapping[int, bytes], proof: Sequence[bytes]) -> bytes:

@@ -98,7 +98,7 @@ def audit_provider(
     done = itertools.count(1)
     most = len(members) * (1 if budget is not None else GROUP)
     held = [each for session in handed for each in known or () if each.session == session]
-    wanted = [each.wanted(drawn_with, turns) for each in held]
+    wanted = [each.wanted(drawn_with, turns, weighed.listed.get(each.session)) for each in held]
     wanted += [Fetched(session, weighed.listed[session], size=weighed.listed[session].size) for session in chosen]
     waiting, total = deque(wanted), len(wanted)
     for groups in itertools.count():

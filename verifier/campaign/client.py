@@ -122,6 +122,12 @@ class Client:
         query = {"old": str(old), "new": str(new)}
         return read_answer(_hashes, self._get("/v1/log/consistency", limits.RECEIPT_BYTES, query))
 
+    def continuation(self, session: bytes, old: int, new: int) -> list[bytes]:
+        """The hashes from which a session's roots of `old` and of `new` leaves follow; not checked here."""
+        query = {"old": str(old), "new": str(new)}
+        path = f"/v1/sessions/{session.hex()}/consistency"
+        return read_answer(_hashes, self._get(path, limits.RECEIPT_BYTES, query))
+
     def close(self) -> None:
         self._http.close()
 

@@ -39,8 +39,9 @@ from verifiable.wire.keys import PublicKey
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.campaign.client import Client, Listed, read_answer
+from verifier.campaign.continued import check_growth
 from verifier.campaign.logged import Logged, LogReader
-from verifier.campaign.remember import Contradiction, Memory, check_growth
+from verifier.campaign.remember import Contradiction, Memory
 from verifier.model.reexecute import Reexecutor
 from verifier.offline import frauds
 from verifier.offline.question import Question
@@ -109,6 +110,7 @@ class Fetched:
         session: its id.
         listed: its place in the provider's list, which its evidence must keep to.
         receipt: a client's receipt of it.
+        beside: the list's place of a session that is audited by a client's receipt: another head, maybe.
         size: leaves of the head that evidence is asked for; the newest where None.
         asked: the client's own copy of the receipt's turn.
         turns: those to open, all where None.
@@ -122,6 +124,7 @@ class Fetched:
     session: bytes
     listed: Listed | None = None
     receipt: OpenedReceipt | None = None
+    beside: Listed | None = None
     size: int | None = None
     asked: Asked = NOTHING
     turns: Sequence[int] | None = None
@@ -142,6 +145,13 @@ class Fetched:
         held = None if self.receipt is None else self.receipt.receipt.turn
         return Question(self.session, self.size, None if self.turns is None else tuple(self.turns), held=held)
 
+    def bound(self) -> Bound | None:
+        """What the first of `heads` opens, where that is known."""
+        if self.receipt is not None:
+            return Bound.of(self.receipt.receipt.opening, self.receipt.session.head)
+        opened = None if self.evidence is None else self.evidence.opened
+        return None if opened is None else Bound.of(opened.evidence.opening, opened.session.head)
+
     def heads(self) -> list[SignedHead]:
         """Every head of it that was shown and that is the provider's, a client's own first."""
         received = [each.signed for each in (self.evidence, *self.full.values()) if each is not None]
@@ -153,6 +163,8 @@ class Fetched:
 def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
     """Get a session's evidence, and hold it against the question, the list and what was seen before."""
     try:
+        if auditor.memory is not None and wanted.receipt is not None:
+            auditor.memory.head(wanted.receipt.session.signed)
         received = wanted.evidence = Received(client.evidence(wanted.session, "tokens", wanted.turns, wanted.size))
         _, signed = received.parse(auditor.trust)
         if auditor.memory is not None:
@@ -167,7 +179,9 @@ def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
         opened = _open(auditor, client, wanted, received)
         wanted.question.check(opened)
         if auditor.memory is not None:
-            check_growth(auditor.memory, client, opened, auditor.memory.head(opened.session.signed))
+            check_growth(client, opened, auditor.memory.head(opened.session.signed))
+        if wanted.beside is not None:
+            check_growth(client, opened, [listed_head(opened.session.signed, wanted.beside)])
     except UnknownHostError:
         raise  # a misspelt address, not what a provider did
     except VerifiableError as error:
@@ -254,7 +268,7 @@ def conclude(auditor: Auditor, client: Client, log: LogReader, fetched: Fetched,
         auditor.keep(f"{fetched.name}-heads.fraud", contradiction.encode())
         verdict = _failed(verdict, contradiction, auditor)
     own = None if fetched.receipt is None else fetched.receipt.logged
-    logged = log.look_up(heads[0], own) if heads else None
+    logged = log.look_up(heads[0], own, fetched.bound()) if heads else None
     if logged is not None:
         verdict = _with_log(verdict, logged, auditor)
         if logged.proof is not None and logged.fits:

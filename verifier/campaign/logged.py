@@ -21,8 +21,10 @@ from verifiable.tlog.cosignature import NOBODY, Quorum
 from verifiable.tlog.proof import Inclusion, TlogProof
 from verifiable.wire.keys import PublicKey
 from verifier.campaign.client import Client
+from verifier.campaign.continued import check_continued
 from verifier.campaign.published import Published
 from verifier.campaign.remember import Contradiction, Memory
+from verifier.offline.rebuild import Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,11 @@ class LogReader:
         self._quorum = quorum
         self._known = dict(known or {})
 
-    def look_up(self, signed: SignedHead, own: Inclusion | None = None) -> Logged | None:
-        """Where a signed head stands; None where its manifest names no log. `own` is what a receipt's proof shows."""
+    def look_up(self, signed: SignedHead, own: Inclusion | None = None, bound: Bound | None = None) -> Logged | None:
+        """Where a signed head stands; None where its manifest names no log.
+
+        `own` is what a receipt's proof shows, `bound` what the head opens.
+        """
         log = signed.manifest.log
         if log is None:
             return None
@@ -92,7 +97,9 @@ class LogReader:
         try:
             for each in given:
                 published.check(each)
-            return self._found(published, signed, given[0]) if given else self._without_proof(published, signed)
+            if given:
+                return self._found(published, signed, given[0])
+            return self._without_proof(published, signed, bound)
         except Contradiction as error:
             return Logged.of(error)
         except VerificationError as error:
@@ -140,23 +147,38 @@ class LogReader:
                 return f", which {', '.join(self._quorum.check(note, log))} cosigned"
         return f", which {', '.join(self._quorum.check(notes[-1], log))} cosigned"
 
-    def _without_proof(self, published: Published, signed: SignedHead) -> Logged:
-        head, manifest, envelope = signed.head, signed.manifest_envelope, signed.head_envelope
-        newest, entries = 0, published.entries()
+    def _without_proof(self, published: Published, signed: SignedHead, bound: Bound | None) -> Logged:
+        """By all of the log's entries: the head itself, or those of its session that are next to it by size."""
+        head, newest, entries = signed.head, 0, published.entries()
+        beside: dict[bool, tuple[int, bytes]] = {}
         for entry in entries:
             logged = fraud.logged_head(entry, signed.manifest.session_keys)
             if logged is None:
                 continue
             newest = max(newest, logged.time)
-            if logged.session != head.session or logged.size < head.size:
+            if logged.session != head.session:
                 continue
-            if logged.size == head.size and logged.root != head.root:
-                # The log has another history of the same size: that needs no delay to be fraud.
-                made = Fraud(FraudKind.TWO_HEADS, (manifest,), (envelope, entry))
-                return Logged(False, made.verify(self._trust).what, made)
-            detail = f"it holds the session's head of {logged.size} leaves"
+            if logged.size == head.size and logged.root == head.root:
+                detail = f"it holds the session's head of {logged.size} leaves"
+                return Logged(True, detail + self._witnessed(published.log, [published.note]))
+            later = logged.size >= head.size
+            nearest = min if later else max
+            beside[later] = nearest(beside.get(later, (logged.size, entry)), (logged.size, entry))
+        unshown: VerificationError | None = None
+        for _, entry in beside.values():
+            try:  # another history needs no delay to be fraud
+                check_continued(self._client, signed, signed.other(entry), bound)
+            except VerificationError as error:
+                if isinstance(error, Contradiction):
+                    return Logged.of(error)
+                unshown = error
+        if True in beside and unshown is None:
+            detail = f"it holds the session's head of {beside[True][0]} leaves, which continues that of {head.size}"
             return Logged(True, detail + self._witnessed(published.log, [published.note]))
-        if newest < head.time + self._delay:
-            return Logged(None, "the head is not there yet, and the delay within which it has to be is not over")
-        made = Fraud(FraudKind.MISSING, (manifest,), (envelope, published.note), entries=entries)
-        return Logged(False, made.verify(self._trust, self._delay).what, made)
+        if True not in beside and newest >= head.time + self._delay:
+            envelopes = (signed.head_envelope, published.note)
+            made = Fraud(FraudKind.MISSING, (signed.manifest_envelope,), envelopes, entries=entries)
+            return Logged(False, made.verify(self._trust, self._delay).what, made)
+        if unshown is not None:
+            return Logged.of(unshown)
+        return Logged(None, "the head is not there yet, and the delay within which it has to be is not over")

@@ -17,19 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verifiable import files
-from verifiable.checking.checks import OpenedEvidence, SignedHead, check_head, check_receipt_under
+from verifiable.checking.checks import SignedHead, check_head
 from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.errors import MalformedError, StoreError, VerificationError
 from verifiable.manifest.manifest import verify_manifest
-from verifiable.session.head import Head
-from verifiable.session.receipt import Receipt
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.wire import encoding
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.sealed import seal, unseal
-from verifier.campaign.client import Client, read_answer
 from verifier.offline import frauds
-from verifier.offline.rebuild import Bound, check_same_history
 
 MAX_BYTES = 1 << 21
 
@@ -80,10 +76,10 @@ class Memory:
         """Hold what is fetched from now on against what is remembered now, not what others add meanwhile."""
         self._marked = frozenset(self._folder.rglob("*.seen"))
 
-    def head(self, now: SignedHead) -> Head | None:
+    def head(self, now: SignedHead) -> tuple[SignedHead, ...]:
         """Compare a head with those of its session seen before, and remember it.
 
-        Returns the latest head seen before that it has to continue, None where there is none.
+        Returns those seen before that are next to it by size: one that it has to continue, and one that continues it.
 
         Raises:
             Contradiction: the same size with another root (`two-histories`, with its proof).
@@ -104,8 +100,10 @@ class Memory:
                     each.head.root.hex(),
                     frauds.of_heads(other, each),
                 )
-        earlier = (each.head for each in before if each.head.size < now.head.size)
-        return max(earlier, key=lambda head: head.size, default=None)
+        size = now.head.size
+        earlier = max((each for each in known if each < size), default=None)
+        later = min((each for each in known if each > size), default=None)
+        return tuple(known[each] for each in (earlier, later) if each is not None)
 
     def check_listed(self, now: SignedHead) -> None:
         """Raise Contradiction (`list-differs`) where the list shows a session shorter than it was before the mark."""
@@ -195,28 +193,3 @@ class Memory:
             return
         place.mkdir(parents=True, exist_ok=True)
         files.replace(path, seal({1: encoding.PROTOCOL, 2: shown.manifest, 3: shown.signed}))
-
-
-def check_growth(memory: Memory, client: Client, opened: OpenedEvidence, latest: Head | None) -> None:
-    """Raise where evidence is no continuation of what was seen of its session before.
-
-    Where an older head is known, the provider is asked for the session as it stood then: it must give that very root,
-    and the leaves of then must be the leaves of now.
-
-    Args:
-        latest: what `Memory.head` returned for the evidence's head.
-
-    Raises:
-        Contradiction: `two-histories`.
-        VerificationError, MalformedError: what the provider sent is not what was asked for.
-    """
-    if latest is None:
-        return
-    now = opened.session.head
-    receipt = read_answer(Receipt.parse, client.receipt(latest.session, latest.size))
-    signed = check_head(receipt.manifest, receipt.head, memory.trust)
-    memory.head(signed)  # with another root than was seen, this is the fraud
-    then = check_receipt_under(signed, receipt)
-    if (then.session.head.session, then.session.head.size) != (latest.session, latest.size):
-        raise VerificationError("the provider sent another head than was asked for", code="no-evidence")
-    check_same_history(Bound.of(opened.evidence.opening, now), Bound.of(receipt.opening, then.session.head))

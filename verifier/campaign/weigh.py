@@ -57,14 +57,16 @@ class Held:
     def weight(self) -> int:
         return weight_of(self.receipt.session.head.size)
 
-    def wanted(self, seed: bytes, turns: int | None) -> Fetched:
-        """What is to be fetched for it: at most `turns` turns, the receipt's own among them."""
+    def wanted(self, seed: bytes, turns: int | None, listed: Listed | None = None) -> Fetched:
+        """What is to be fetched for it: at most `turns` turns, the receipt's own among them. `listed` is what the
+        provider's list shows of it.
+        """
         session, own = self.receipt.session, self.receipt.receipt.turn
         head, drawn = session.head, None
         if turns is not None:
             others = [turn for turn in draw_turns(seed, head.session, len(session.spans), turns) if turn != own]
             drawn = sorted([own, *others[: turns - 1]])
-        return Fetched(head.session, receipt=self.receipt, size=head.size, turns=drawn, asked=self.asked)
+        return Fetched(head.session, None, self.receipt, listed, head.size, self.asked, drawn)
 
 
 def current_manifest(client: Client, trust: Sequence[PublicKey]) -> Manifest | None:

@@ -10,8 +10,10 @@ from verifiable.checking import fraud
 from verifiable.checking.checks import OpenedEvidence, SignedHead, signed_by
 from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.checking.verdict import Check, Status, Step, Verdict
-from verifiable.errors import VerifiableError
+from verifiable.errors import VerifiableError, VerificationError
 from verifiable.manifest.manifest import open_manifest
+from verifiable.session.opening import Opening
+from verifiable.tlog.merkle import roots_from_prefix
 from verifiable.wire.keys import PublicKey
 from verifier.offline.fault import Fault
 
@@ -57,13 +59,33 @@ def of_token(opened: OpenedEvidence, trust: Sequence[PublicKey], turn: int, toke
     return made
 
 
+def of_sizes(one: SignedHead, other: SignedHead, path: Sequence[bytes]) -> Fraud | None:
+    """The file for two heads of two sizes, from hashes of the larger one's tree (`merkle.prefix_path`).
+
+    None where they prove nothing.
+    """
+    small, large = sorted((one, other), key=lambda each: each.head.size)
+    if one.key.kid != other.key.kid or not 0 < small.head.size < large.head.size:
+        return None
+    try:
+        before, after = roots_from_prefix(small.head.size, large.head.size, path)
+    except VerificationError:
+        return None
+    if one.head.session != other.head.session or after != large.head.root or before == small.head.root:
+        return None
+    heads = (small.head_envelope, large.head_envelope)
+    return Fraud(FraudKind.TWO_SIZES, _manifests(small, large), heads, Opening({}, tuple(path)))
+
+
 def of_heads(one: SignedHead, other: SignedHead) -> Fraud | None:
     """The file for two heads; None where they do not contradict each other."""
     if (one.head.session, one.head.size) != (other.head.session, other.head.size) or one.head.root == other.head.root:
         return None
-    same = one.manifest_envelope == other.manifest_envelope
-    manifests = (one.manifest_envelope,) if same else (one.manifest_envelope, other.manifest_envelope)
-    return Fraud(FraudKind.TWO_HEADS, manifests, (one.head_envelope, other.head_envelope))
+    return Fraud(FraudKind.TWO_HEADS, _manifests(one, other), (one.head_envelope, other.head_envelope))
+
+
+def _manifests(one: SignedHead, other: SignedHead) -> tuple[bytes, ...]:
+    return tuple(dict.fromkeys((one.manifest_envelope, other.manifest_envelope)))
 
 
 def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.MERGE_DELAY) -> Verdict:

@@ -12,7 +12,7 @@ from verifiable.session import records
 from verifiable.session.head import Head
 from verifiable.session.opening import Opening
 from verifiable.session.records import Source, Token
-from verifiable.tlog.merkle import Tree, leaf_hash
+from verifiable.tlog.merkle import Tree, leaf_hash, node_hash, prefix_path, roots_from_prefix, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,26 @@ class Bound:
         """Call only after the opening was checked against the head."""
         return cls(opening, head.size, head.root, tuple(opening.hidden(head.size)))
 
+    def prefix(self, size: int) -> list[bytes] | None:
+        """The hashes from which its root of the first `size` leaves follows (`merkle.prefix_path`), 0 < size < its own.
+
+        None where the opening hides them: it shows all where it shows the leaf before or after that place.
+        """
+        known = {(low, high): value for low, high, value in self.subtrees}
+
+        def value(low: int, high: int) -> bytes:
+            if (low, high) in known:
+                return known[low, high]
+            if high - low == 1:
+                return leaf_hash(self.opening.leaves[low])
+            middle = low + split(high - low)
+            return node_hash(value(low, middle), value(middle, high))
+
+        try:
+            return prefix_path(value, size, self.size)
+        except KeyError:  # a leaf within a subtree that is hidden as one
+            return None
+
     def first_difference(self, first: int, hashes: Sequence[bytes]) -> tuple[int, int] | None:
         """The lowest range [low, high) of leaves in which `hashes` (of leaves `first`…) contradict the root.
 
@@ -108,6 +128,12 @@ def check_same_history(one: Bound, other: Bound) -> None:
     """
     if one.size == other.size and one.root != other.root:
         raise _two_histories("the root", one.root.hex(), other.root.hex())
+    small, large = sorted((one, other), key=lambda each: each.size)
+    path = large.prefix(small.size) if small.size < large.size else None
+    if path is not None:
+        before = roots_from_prefix(small.size, large.size, path)[0]
+        if before != small.root:
+            raise _two_histories(f"the root of the first {small.size} leaves", small.root.hex(), before.hex())
     for index in one.opening.leaves.keys() & other.opening.leaves.keys():
         if one.opening.leaves[index] != other.opening.leaves[index]:
             mine, theirs = (leaf_hash(each.opening.leaves[index]).hex() for each in (one, other))
