@@ -64,7 +64,10 @@ def test_the_date_is_that_of_the_session(
         session = engine.store.sessions(1)[0][1].session.hex()
         time = opened(engine, session).opened.time
         said = prompt_of(engine, time)
-        assert said == f"Today is {datetime.fromtimestamp(time // 1000, UTC):%d %B %Y, %H:%M}.\nWhich day is it?"
+        assert said == f"Today is {datetime.fromtimestamp(time // 1000, UTC):%d %B %Y}, 00:00.\nWhich day is it?"
+        midnight = time - time % DAY
+        assert {prompt_of(engine, midnight), prompt_of(engine, midnight + DAY - 1)} == {said}
+        assert prompt_of(engine, midnight - 1) != said
         # Two days later the session still tells of its first day: what was computed for it stays of use.
         clock = engine.sessions._clock
         monkeypatch.setattr(engine.sessions, "_clock", lambda: clock() + 2 * DAY)

@@ -42,7 +42,8 @@ def prompt_ids(model: Model, request: Request, opened: int | None = None) -> lis
 
 
 def _date(opened: int | None) -> datetime | None:
+    """The day, from its midnight: with each finer time that a provider could choose it would choose another draw."""
     try:
-        return None if opened is None else _EPOCH + timedelta(milliseconds=opened)
+        return None if opened is None else _EPOCH + timedelta(days=opened // 86_400_000)
     except OverflowError as error:
         raise PolicyError("the session's time", expected="a year up to 9999", found=opened) from error
