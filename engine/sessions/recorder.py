@@ -139,16 +139,16 @@ class SessionRecorder:
         self._write()
         first, self._proved = self._proved, self.log.size
         hashes = tuple(self.log.tree.leaf(index) for index in range(first, self.log.size))
-        head = self._head()
+        head = self._head(interim=True)
         self._hand_over()
         if head is not None:
             proof = StepProof(first, hashes, head)
             self._store.barrier(lambda error: done(proof) if error is None else None)
 
-    def _head(self) -> bytes | None:
+    def _head(self, *, interim: bool = False) -> bytes | None:
         """The signed head; None where the clock has left the manifest's validity: nobody would take its word."""
         time = max(self._clock(), self.row.opened)
-        return self.log.head(time).sign(self._key) if self._manifest.covers(time) else None
+        return self.log.head(time, interim=interim).sign(self._key) if self._manifest.covers(time) else None
 
     def _write(self) -> None:
         """Append the records of the tokens that have gathered to the session's log."""

@@ -45,6 +45,7 @@ function checkSession(file, trusted, report) {
     "Head of the session log signed by a key of that manifest",
     () => {
       const found = parseHead(openEnvelope(file.head, manifest.sessionKeys, HEAD_TYPE).payload);
+      if (found.interim) throw new Failure("incomplete", "the head was signed in the middle of a turn");
       differs("manifest-differs", "the head was made under another manifest", manifest.digest, found.manifest);
       return found;
     },

@@ -55,7 +55,8 @@ const headUnder = (data, manifest) => parseHead(openEnvelope(data, manifest.sess
 /** The head that a log's entry holds; null where it is none: nothing in a log may spoil the proof. */
 function loggedHead(entry, manifest) {
   try {
-    return headUnder(entry, manifest);
+    const head = headUnder(entry, manifest);
+    return head.interim ? null : head;
   } catch (error) {
     if (error instanceof Failure) return null;
     throw error;
@@ -118,6 +119,7 @@ const FRAUDS = {
   },
   missing({ signed, entries }, [manifest], delay) {
     const head = headUnder(signed[0], manifest);
+    if (head.interim) throw nothing("the head is one that is never logged");
     const checkpoint = checkpointUnder(signed[1], manifest);
     const root = treeRoot(entries.map(leafHash));
     if (BigInt(entries.length) !== checkpoint.size || !same(root, checkpoint.root))

@@ -86,8 +86,11 @@ function positive(value, what) {
 function parseHead(payload) {
   const fields = arrayOf(decodeCbor(payload), null, "head");
   version(fields[0], "head version");
-  const [session, size, root, manifest, time] = arrayOf(fields, 6, "head").slice(1);
+  const interim = fields.length === 7;
+  const [session, size, root, manifest, time, mark] = arrayOf(fields, interim ? 7 : 6, "head").slice(1);
+  if (interim && mark !== true) throw malformed("head: the mark of an interim one", "true, or none", String(mark));
   return {
+    interim,
     session: bytesOf(session, "head session", 16),
     size: uintOf(size, "head size"),
     root: bytesOf(root, "head root", 32),

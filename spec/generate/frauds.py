@@ -211,6 +211,10 @@ class _Frauds:
         logs("in an empty log", "nothing-checked", [])
         tree = Tree.from_leaves(map(leaf_hash, [*heads, late]))
         signed = sign_checkpoint(Checkpoint(LOG_KEY.name, tree.size, tree.root()), LOG_KEY)
+        chunk = Fraud(FraudKind.MISSING, (SIGNED,), (self.head(interim=True), signed), entries=(*heads, late))
+        self.add("a missing head: an interim one", "nothing-checked", chunk)
+        passed = self.head(session=digest("late")[:16], time=OPENED + MERGE_DELAY, interim=True)
+        logs("where only an interim head is late", "nothing-checked", [*heads, passed])
         framed = Fraud(FraudKind.MISSING, (SIGNED,), (self.head(OTHER), signed), entries=(*heads, late))
         self.add("a missing head: that somebody signed", "untrusted-key", framed)
 

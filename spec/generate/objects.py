@@ -332,7 +332,10 @@ def head() -> VectorFile:
     add("version 3", "newer-version", encoding.encode([3, *fields[1:]]))
     add("version 3, with a field more", "newer-version", encoding.encode([3, *fields[1:], 0]))
     add("five fields", "malformed", encoding.encode(fields[:5]))
-    add("seven fields", "malformed", encoding.encode([*fields, 0]))
+    add("an interim head", "ok", replace(honest, interim=True).payload())
+    for value in (0, 1, False, None):
+        add(f"seven fields, the last {value}", "malformed", encoding.encode([*fields, value]))
+    add("eight fields", "malformed", encoding.encode([*fields, True, True]))
     add("a map", "malformed", encoding.encode(dict(enumerate(fields))))
     add("a byte after the end", "malformed", honest.payload() + b"\0")
     long = honest.payload().replace(b"\x05\x58\x20", b"\x18\x05\x58\x20", 1)

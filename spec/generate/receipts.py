@@ -198,6 +198,8 @@ class _Receipts:
         last = one.head(time=MANIFEST.valid_to).sign(SESSION_KEY)
         self.add("head in the last millisecond", "ok", one.receipt(head=last))
         back = one.head(time=OPENED - HOUR).sign(SESSION_KEY)
+        chunk = one.head(interim=True).sign(SESSION_KEY)
+        self.add("head of the middle of a turn", "incomplete", one.receipt(head=chunk))
         self.add("head older than the session", "time-reversed", one.receipt(head=back))
 
     def other_tree(self) -> None:

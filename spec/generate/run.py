@@ -187,6 +187,7 @@ def head(case: Case) -> Any:
         "root": found.root.hex(),
         "manifest": found.manifest_digest.hex(),
         "time": found.time,
+        "interim": found.interim,
     }
 
 

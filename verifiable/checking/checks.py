@@ -170,6 +170,14 @@ def signed_by(key: PublicKey, manifest: Manifest) -> str:
 def check_session(signed: SignedHead, opening: Opening) -> tuple[OpenedSession, dict[int, Token]]:
     """Steps 4 to 8: paths, structure and validity. Returns the session, and any token leaves shown, by index."""
     statement, head = signed.manifest, signed.head
+    if head.interim:
+        raise VerificationError(
+            "the head was signed in the middle of a turn",
+            code="incomplete",
+            expected="the head of a turn's end",
+            found="an interim head",
+            hint="It came with a chunk of an answer. The receipt has the head of the whole.",
+        )
     _same("manifest-differs", "the head was made under another manifest", head.manifest_digest, statement.digest())
     opening.check(head.size, head.root)
     leaves: dict[int, Leaf] = {}

@@ -252,6 +252,8 @@ class Fraud:
     def _missing(self, stated: Manifest, delay: int) -> Proven:
         """Step 5."""
         head = verify_head(self.signed[0], stated.session_keys)
+        if head.interim:
+            raise _nothing("the head is one that is never logged", "the head of a turn's end", "one of a chunk")
         checkpoint = open_checkpoint(self.signed[1], _log(stated)).checkpoint
         tree = Tree.from_leaves(map(leaf_hash, self.entries))
         if tree.size != checkpoint.size or tree.root() != checkpoint.root:
@@ -291,9 +293,10 @@ def logged_head(entry: bytes, keys: Sequence[PublicKey]) -> Head | None:
     Such an entry is passed over, whatever it is: a provider must not be able to spoil the proof with one.
     """
     try:
-        return verify_head(entry, keys)
+        head = verify_head(entry, keys)
     except (MalformedError, VerificationError):
         return None
+    return None if head.interim else head
 
 
 def _nothing(what: str, expected: str, found: str) -> VerificationError:

@@ -135,9 +135,9 @@ class SessionLog:
         self.closed = True
         return self._append(Close(self.session, self.size, salt(self._secret, self.size), self.turns))
 
-    def head(self, time: int) -> Head:
+    def head(self, time: int, *, interim: bool = False) -> Head:
         """The head of the log as it stands, to be signed."""
-        return Head(self.session, self.size, self.tree.root(), self.manifest_digest, time)
+        return Head(self.session, self.size, self.tree.root(), self.manifest_digest, time, interim)
 
     def _salt(self) -> bytes:
         return salt(self._turn_secret, self.size)
