@@ -24,13 +24,15 @@ from engine.witness.witness import Witness, make_app
 from fixtures.synthetic import SyntheticProvider
 from tests.logs import build_tile
 from tests.simulator import send, serve
+from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.cli import main as command
 from verifiable.errors import PolicyError, StoreError, VerificationError
 from verifiable.net import client as net
 from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
 from verifiable.tlog.cosignature import CosignerKey, witness_key
-from verifiable.tlog.merkle import Tree, consistency_path, leaf_hash
+from verifiable.tlog.merkle import Tree, consistency_path, leaf_hash, prefix_path
 from verifiable.tlog.tiles import ENTRIES, Tile, encode_bundle
 from verifiable.tlog.witness import AddCheckpoint
 from verifiable.wire.keys import PrivateKey
@@ -175,10 +177,10 @@ def forged(provider: SyntheticProvider) -> bytes:
     return replace(head, root=bytes(32)).sign(provider.keys.session)
 
 
-def with_two_heads(provider: SyntheticProvider) -> tuple[Callable[[str, int], bytes], Callable[[], bytes]]:
+def with_two_heads(provider: SyntheticProvider, second: bytes | None = None) -> tuple[Fetch, Callable[[], bytes]]:
     """The log of a provider that took a second history of one of its sessions into it."""
     entries = [row.signed for at in range(provider.publish()) if (row := provider.store.entry(at)) is not None]
-    entries.append(forged(provider))
+    entries.append(forged(provider) if second is None else second)
     tree = Tree.from_leaves(map(leaf_hash, entries))
     note = sign_checkpoint(Checkpoint(provider.keys.log.name, tree.size, tree.root()), provider.keys.log)
 
@@ -257,6 +259,162 @@ def test_the_monitors_command_alarms_at_two_heads(
         words[2] = f"{url}/log"
         assert command([*words, "--entries", "--state", str(tmp_path / "honest"), "--json"]) == 0
         assert list((tmp_path / "honest" / "manifests").iterdir())
+
+
+def forked_log(provider: SyntheticProvider) -> tuple[Fetch, Callable[[], bytes], Tree, Head]:
+    """A log that has a longer history of an earlier session, which begins otherwise; its tree, and the head told."""
+    entry = provider.store.entry(2)
+    assert entry is not None
+    told = Head.peek(entry.signed)
+    tree = Tree.from_leaves(leaf_hash(bytes([number])) for number in range(told.size + 3))
+    longer = replace(told, size=tree.size, root=tree.root()).sign(provider.keys.session)
+    log, manifest = with_two_heads(provider, longer)
+    return log, manifest, tree, told
+
+
+def test_a_longer_history_of_a_session_in_the_log_becomes_a_file_that_anyone_can_check(
+    provider: SyntheticProvider, tmp_path: Path
+) -> None:
+    """The provider is asked for the proof that it continues the shorter one, at each look until it gives one."""
+    log, manifest, tree, told = forked_log(provider)
+    asked: list[tuple[bytes, int, int]] = []
+    answers: list[Any] = [VerificationError("not for you", code="no-evidence"), [], [bytes(32)]]
+
+    def continues(session: bytes, old: int, new: int) -> list[bytes]:
+        asked.append((session, old, new))
+        answer = answers.pop(0) if answers else prefix_path(tree.range, old, new)
+        if isinstance(answer, Exception):
+            raise answer
+        return list(answer)
+
+    state = tmp_path / "state"
+    monitor = Monitor(log, provider.keys.log.public, state, entries=True, manifest=manifest, continues=continues)
+    for _ in range(3):
+        assert monitor.look().unshown == 1
+    with pytest.raises(TwoHeadsError, match="two histories of session") as caught:
+        monitor.look()
+    assert asked == [(told.session, told.size, tree.size)] * 4
+    assert Fraud.load(caught.value.evidence).kind is FraudKind.TWO_SIZES
+    assert command(["verify", "--fraud", str(caught.value.evidence), "--trust", str(provider.keys.public_file)]) == 1
+    assert Monitor(log, provider.keys.log.public, tmp_path / "alone", entries=True).look().unshown == 1
+
+
+def conversation(provider: SyntheticProvider, turns: int) -> None:
+    """A session of so many turns, each with its head in the log."""
+    receipt = Receipt.parse(provider.answer("one", 3, "new"))
+    session = Head.peek(receipt.head).session.hex()
+    owner = provider.owner(receipt)
+    for _ in range(turns - 1):
+        provider.answer("more", 2, session, owner)
+    provider.publish()
+
+
+def test_the_monitors_command_asks_which_heads_continue_which(
+    provider: SyntheticProvider, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conversation(provider, 4)
+    log, manifest, tree, told = forked_log(provider)
+
+    def dishonest(handler: BaseHTTPRequestHandler) -> None:
+        path, _, query = handler.path.removeprefix("/log/").partition("?")
+        if "/consistency" not in path:
+            return send(handler, manifest() if path == "/v1/manifest" else log(path, 1 << 20))
+        if path.split("/")[3] != told.session.hex():
+            return send(handler, b"{}", 404)
+        proof = prefix_path(tree.range, told.size, tree.size)
+        assert query == f"old={told.size}&new={tree.size}"
+        return send(handler, json.dumps({"path": [value.hex() for value in proof]}).encode())
+
+    key = provider.keys.log.public.vkey()
+    words = ["log", "monitor", "URL", "--trust", key, "--once", "--entries", "--json", "--state"]
+    with served(proof_app(provider)) as url:
+        words[2] = f"{url}/log"
+        assert command([*words, str(tmp_path / "honest")]) == 0
+        assert json.loads(capsys.readouterr().out)["unshown"] == 0
+        with serve(
+            lambda handler: send(handler, fetch(provider)(handler.path.removeprefix("/copy/"), 1 << 20))
+        ) as mirror:
+            words[2] = f"{mirror}/copy"  # static files alone show no proof; the provider does
+            assert command([*words, str(tmp_path / "mirror")]) == 3
+            assert json.loads(capsys.readouterr().out)["unshown"] == 3
+            assert command([*words, str(tmp_path / "mirror"), "--provider", url]) == 0
+            assert json.loads(capsys.readouterr().out)["unshown"] == 0
+    with serve(dishonest) as url:
+        words[2] = f"{url}/log"
+        assert command([*words, str(tmp_path / "state")]) == 1
+    told_by = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert told_by["state"] == "two-histories"
+    assert command(["verify", "--fraud", told_by["evidence"], "--trust", str(provider.keys.public_file)]) == 1
+
+
+def mirror_of(provider: SyntheticProvider, note: bytes) -> Fetch:
+    """An honest mirror of a log that has grown since that checkpoint: of what is full by now it has no partial tile."""
+    log = provider.ledger.log
+    assert log is not None
+    real, size = fetch(provider), log.published.size
+
+    def read(path: str, maximum: int) -> bytes:
+        if path == "checkpoint":
+            return note
+        tile = Tile.parse(path)
+        if tile.width < 256 and (tile.index + 1) * 256 << 8 * max(tile.level, 0) <= size:
+            raise VerificationError("the log does not hand over a file", code="no-evidence", found=404)
+        return real(path, maximum)
+
+    return read
+
+
+def test_a_mirror_that_has_only_the_full_tile_is_read(
+    provider: SyntheticProvider, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, key, state = provider.ledger.log, provider.keys.log.public, tmp_path / "state"
+    assert log is not None
+    grow(provider, 275)
+    note = log.published.note
+    grow(provider, 20)
+    later = log.published.note
+    grow(provider, 220)
+    mirror, mirror_later = mirror_of(provider, note), mirror_of(provider, later)
+    with pytest.raises(VerificationError):
+        mirror("tile/0/001.p/24", 1 << 20)
+    look = Monitor(mirror, key, state, entries=True).look()
+    assert (look.new.size, look.entries) == (280, 280)
+
+    def spoilt(path: str, maximum: int) -> bytes:
+        data = mirror_later(path, maximum)
+        return data[:-1] + bytes([data[-1] ^ 1]) if path == "tile/0/001" else data
+
+    # Beyond the checkpoint nothing is signed for yet, but a full tile was seen as it was.
+    with pytest.raises(VerificationError, match="full tiles never change") as caught:
+        Monitor(spoilt, key, state, entries=True).look()
+    assert caught.value.code == "no-evidence"
+    assert Monitor(mirror_later, key, state, entries=True).look().entries == 20
+    for read, status in ((mirror, 0), (spoilt, 3)):
+
+        def answer(handler: BaseHTTPRequestHandler, read: Fetch = read) -> None:
+            try:
+                send(handler, read(handler.path.removeprefix("/copy/"), 1 << 20))
+            except VerificationError:
+                send(handler, b"", 404)
+
+        with serve(answer) as url:
+            words = [
+                "log",
+                "monitor",
+                f"{url}/copy",
+                "--trust",
+                key.vkey(),
+                "--once",
+                "--state",
+                str(tmp_path / "other"),
+            ]
+            assert command(words) == status
+    assert "full tiles never change" in capsys.readouterr().err
+
+
+def test_a_log_that_is_away_is_not_called_forked(provider: SyntheticProvider, tmp_path: Path) -> None:
+    words = ["log", "monitor", "http://127.0.0.1:1/log", "--trust", provider.keys.log.public.vkey(), "--once"]
+    assert command([*words, "--state", str(tmp_path / "state")]) == 3
 
 
 def test_a_log_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,14 @@ from typing import Annotated
 
 import typer
 
-from verifiable import limits
+from verifiable.checking.verdict import INCONCLUSIVE_CODES, Status
+from verifiable.cli import complain_of
 from verifiable.errors import PolicyError, VerificationError
-from verifiable.tlog.cosignature import CosignerKey
 from verifiable.wire.key_file import read_public
 from verifiable.wire.keys import PublicKey
+from verifier.campaign.client import Client
+from verifier.commands.files import read_quorum
+from verifier.commands.options import Needed, Witness
 from verifier.monitor.fetch import HttpFetch
 from verifier.monitor.monitor import ForkError, Look, Monitor, TwoHeadsError
 
@@ -26,24 +29,41 @@ def monitor(
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 60,
     once: Annotated[bool, typer.Option("--once", help="Look once, and stop.")] = False,
     entries: Annotated[
-        bool, typer.Option("--entries", help="Read every entry too, and look for two heads of one session and size.")
+        bool,
+        typer.Option(
+            "--entries", help="Read every entry too, and look for heads of one session that contradict each other."
+        ),
     ] = False,
-    witness: Annotated[list[str] | None, typer.Option(help="A trusted witness's key; may be repeated.")] = None,
-    quorum: Annotated[int, typer.Option(min=0, help="How many of them must have cosigned.")] = 0,
+    provider: Annotated[
+        str | None,
+        typer.Option(
+            help="The provider's URL, for --entries: it shows which heads continue which. The log's, without /log."
+        ),
+    ] = None,
+    witness: Witness = None,
+    quorum: Needed = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each look.")] = False,
 ) -> int:
     """Follow a log, remember its last checkpoint, and alarm when it does not extend what it said before."""
-    fetch = HttpFetch(url)
-    beside = HttpFetch(url.rstrip("/").removesuffix("/log")) if url.rstrip("/").endswith("/log") else None
-    keys = [CosignerKey.parse(text) for text in witness or ()]
-    if quorum > len(keys):
-        raise PolicyError("--quorum", expected=f"at most {len(keys)}, the number of --witness", found=quorum)
-    manifest = None if beside is None else lambda: beside("v1/manifest", limits.SIGNED_BYTES)
-    follower = Monitor(fetch, _key(trust), state, keys, quorum, entries, manifest)
+    if provider is None and url.rstrip("/").endswith("/log"):
+        provider = url.rstrip("/").removesuffix("/log")
+    named = read_quorum(witness, quorum)
+    fetch, beside = HttpFetch(url), None if provider is None else Client(provider)
+    follower = Monitor(
+        fetch,
+        _key(trust),
+        state,
+        named.witnesses,
+        named.needed,
+        entries,
+        None if beside is None else beside.manifest,
+        None if beside is None else beside.continuation,
+    )
     try:
         while True:
             try:
-                _tell(follower.look(), as_json)
+                look = follower.look()
+                _tell(look, as_json)
             except (ForkError, TwoHeadsError) as error:
                 if as_json:
                     state_now = "forked" if isinstance(error, ForkError) else error.code
@@ -52,10 +72,13 @@ def monitor(
                 raise
             except VerificationError as error:
                 if once:
+                    if error.code in INCONCLUSIVE_CODES:  # nothing is proven against the log: not the status of a fork
+                        complain_of(error)
+                        return Status.INCONCLUSIVE.exit_code
                     raise
                 print(f"warning: {error}", file=sys.stderr, flush=True)  # a log that is away is asked again
             if once:
-                return 0
+                return Status.INCONCLUSIVE.exit_code if look.unshown else 0
             time.sleep(every)
     finally:
         fetch.close()
@@ -68,7 +91,8 @@ def _tell(look: Look, as_json: bool) -> None:
     state = "stale" if look.stale else "first" if old is None else "grown" if new.size > old.size else "unchanged"
     if as_json:
         facts = {"state": state, "size": new.size, "root": new.root.hex(), "old": None if old is None else old.size}
-        print(json.dumps({**facts, "witnesses": list(look.witnesses), "entries": look.entries}), flush=True)
+        facts |= {"witnesses": list(look.witnesses), "entries": look.entries, "unshown": look.unshown}
+        print(json.dumps(facts), flush=True)
         return
     cosigned = f", cosigned by {', '.join(look.witnesses)}" if look.witnesses else ""
     before = old.size if old else 0
@@ -78,7 +102,8 @@ def _tell(look: Look, as_json: bool) -> None:
         "unchanged": f"{new.origin}: {new.size:,} entries, unchanged",
         "stale": f"{new.origin}: {new.size:,} entries, consistent with the {before:,} seen before, but fewer",
     }
-    print(said[state] + cosigned, flush=True)
+    heads = f"; {look.unshown:,} heads are not shown to continue their sessions' earlier ones" if look.unshown else ""
+    print(said[state] + cosigned + heads, flush=True)
 
 
 def _key(text: str) -> PublicKey:

@@ -8,7 +8,6 @@ across restarts of either.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,25 +18,24 @@ from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest
 from verifiable.session.head import Head
+from verifiable.session.opening import Opening
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.cosignature import CosignerKey
-from verifiable.tlog.merkle import EMPTY_ROOT, HASH_SIZE, Tree, consistency_path, leaf_hash, verify_consistency
-from verifiable.tlog.tiles import (
-    HEIGHT,
-    MAX_BUNDLE,
-    WIDTH,
-    Tile,
-    bundles_for,
-    check_tile,
-    decode_bundle,
-    root_from_tiles,
-    tile_node,
-    tile_of,
+from verifiable.tlog.merkle import (
+    EMPTY_ROOT,
+    HASH_SIZE,
+    Tree,
+    consistency_path,
+    leaf_hash,
+    roots_from_prefix,
+    verify_consistency,
 )
+from verifiable.tlog.tiles import HEIGHT, WIDTH, Tile, bundles_for, root_from_tiles, tile_node, tile_of
 from verifiable.wire.keys import PublicKey
 from verifier.monitor.fetch import Fetch
 from verifier.monitor.fork import fork_file
 from verifier.monitor.headbook import HeadBook
+from verifier.monitor.tiles import ChangedTileError, LogTiles
 
 
 class ForkError(VerificationError):
@@ -55,15 +53,18 @@ class ForkError(VerificationError):
 
 
 class TwoHeadsError(VerificationError):
-    """Two entries of the log are heads of one session and one size with two roots. `evidence` is the file to show."""
+    """Two entries of the log are heads of one session that contradict each other: two roots for one size, or a larger
+    one that does not continue a smaller one. `evidence` is the file to show.
+    """
 
-    def __init__(self, one: Head, other: Head, evidence: Path, proves: bool) -> None:
+    def __init__(self, one: Head, other: Head, found: bytes, evidence: Path, proves: bool) -> None:
+        sizes = f"size {one.size}" if one.size == other.size else f"sizes {one.size} and {other.size}"
         alone = f"It proves itself: verifiable verify --fraud {evidence} --trust PROVIDER.pub"
         super().__init__(
-            f"the log holds two histories of session {one.session.hex()} at size {one.size}",
+            f"the log holds two histories of session {one.session.hex()} at {sizes}",
             code="two-histories",
             expected=one.root.hex(),
-            found=other.root.hex(),
+            found=found.hex(),
             hint=alone if proves else f"Both entries are in {evidence}; the manifest that they name was never shown.",
         )
         self.evidence = evidence
@@ -71,12 +72,15 @@ class TwoHeadsError(VerificationError):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look at the log found. `old` is None at the first look; `entries` counts the entries that were read."""
+    """What one look at the log found. `old` is None at the first look; `entries` counts the entries that were read,
+    `unshown` the heads of sessions that were not shown to continue an earlier one.
+    """
 
     old: Checkpoint | None
     new: Checkpoint
     witnesses: tuple[str, ...]
     entries: int = 0
+    unshown: int = 0
 
     @property
     def stale(self) -> bool:
@@ -93,9 +97,10 @@ class Monitor:
         folder: where the last checkpoint is remembered and fork evidence is written.
         witnesses: trusted witnesses, of whom `quorum` must have cosigned each checkpoint.
         entries: also read every entry that was not read before, check that it is what its leaf hash says, and that no
-            two of them are heads of one session and one size with two roots.
+            two of them are heads of one session that contradict each other.
         manifest: gets the provider's signed manifest in force, which a file about two heads needs; remembered, so that
             a provider that hides it later is too late.
+        continues: gets the provider's proof that a session's head of one size continues that of another, a prefix path.
     """
 
     fetch: Fetch
@@ -105,6 +110,7 @@ class Monitor:
     quorum: int = 0
     entries: bool = False
     manifest: Callable[[], bytes] | None = None
+    continues: Callable[[bytes, int, int], list[bytes]] | None = None
 
     @property
     def _newest(self) -> Path:
@@ -130,33 +136,41 @@ class Monitor:
         remembered = self._remembered()
         old = None if remembered is None else open_checkpoint(remembered, self.log).checkpoint
         before = old or Checkpoint(new.origin, 0, EMPTY_ROOT)
-        read = self._tiles()
         if before.size == new.size and before.root != new.root:
             raise self._fork("the log signed two roots for one size", before, new, (remembered or b"", note), ())
+        with HeadBook(self.folder / "heads.sqlite") as book:
+            tiles = LogTiles(self.fetch, book.tile)
+            self._compare(before, new, old is not None, (remembered or b"", note), tiles)
+            count, unshown = self._read_entries(book, new.size, tiles) if self.entries else (0, 0)
+            book.keep(tiles.full)
+        if old is None or new.size > old.size:
+            _write(self._newest, note)
+        return Look(old, new, signed.witnesses, count, unshown)
+
+    def _compare(
+        self, before: Checkpoint, new: Checkpoint, known: bool, notes: tuple[bytes, bytes], tiles: LogTiles
+    ) -> None:
+        """That one of two checkpoints extends the other, by the tiles. Raises as `look`."""
         small, large = sorted((before, new), key=lambda head: head.size)
         proof: list[bytes] = []
         try:
-            proof = consistency_path(tile_node(large.size, read), small.size, large.size)
+            proof = consistency_path(tile_node(large.size, tiles.hashes), small.size, large.size)
             verify_consistency(small.size, large.size, proof, small.root, large.root)
             if small.size == 0 and large.size:
-                self._whole(large, read)
+                self._whole(large, tiles.hashes)
+        except ChangedTileError:
+            raise
         except VerificationError as error:
             if error.code == "unreachable" or (error.code == "no-evidence" and large == new):
                 raise  # it may have trouble; a log that shows fewer entries than it signed has forgotten the others
-            if old is None:
+            if not known:
                 raise VerificationError(
                     "the log's tiles do not give the root that it signed",
                     code="no-evidence",
                     expected=error.expected,
                     found=error.found,
                 ) from error
-            raise self._fork(
-                "the log cannot show that it only grew", before, new, (remembered or b"", note), proof
-            ) from error
-        count = self._read_entries(new.size, read) if self.entries else 0
-        if old is None or new.size > old.size:
-            _write(self._newest, note)
-        return Look(old, new, signed.witnesses, count)
+            raise self._fork("the log cannot show that it only grew", before, new, notes, proof) from error
 
     @staticmethod
     def _whole(head: Checkpoint, read: Callable[[Tile], bytes]) -> None:
@@ -164,34 +178,44 @@ class Monitor:
         if root != head.root:
             raise VerificationError("the log's tiles", code="bad-consistency-proof", expected=head.root, found=root)
 
-    def _tiles(self) -> Callable[[Tile], bytes]:
-        @functools.cache
-        def read(tile: Tile) -> bytes:
-            return check_tile(tile, self.fetch(tile.path(), tile.width * HASH_SIZE))
+    def _read_entries(self, book: HeadBook, size: int, tiles: LogTiles) -> tuple[int, int]:
+        """Check the entries that were not read before against their leaf hashes, and those against the signed root.
 
-        return read
-
-    def _read_entries(self, size: int, read: Callable[[Tile], bytes]) -> int:
-        """Check the entries that were not read before against their leaf hashes, and those against the signed root."""
+        Returns how many there were, and how many heads are not shown to continue an earlier one.
+        """
         self._remember_manifest()
-        node = tile_node(size, read)
-        with HeadBook(self.folder / "heads.sqlite") as book:
-            since = book.read()
-            for bundle in bundles_for(size, since):
-                hashes = read(tile_of(0, bundle.index, size))
-                entries = decode_bundle(self.fetch(bundle.path(), MAX_BUNDLE), bundle.width)
-                if b"".join(map(leaf_hash, entries)) != hashes:
-                    raise VerificationError(
-                        "entries of the log are not what it committed to", code="no-evidence", found=bundle.path()
-                    )
-                if bundle.width == WIDTH and size > WIDTH:
-                    self._above(bundle.index, hashes, node)
-                for entry in entries:
-                    earlier = book.add(entry)
-                    if earlier is not None:
-                        raise self._two_heads(earlier, entry)
-                book.advance(bundle.index * WIDTH + bundle.width)
-            return max(size - since, 0)
+        node = tile_node(size, tiles.hashes)
+        since = book.read()
+        for bundle in bundles_for(size, since):
+            hashes = tiles.hashes(tile_of(0, bundle.index, size))
+            entries = tiles.entries(bundle)
+            if b"".join(map(leaf_hash, entries)) != hashes:
+                raise VerificationError(
+                    "entries of the log are not what it committed to", code="no-evidence", found=bundle.path()
+                )
+            if bundle.width == WIDTH and size > WIDTH:
+                self._above(bundle.index, hashes, node)
+            for entry in entries:
+                earlier = book.add(entry)
+                if earlier is not None:
+                    raise self._two_heads(earlier, entry)
+            book.advance(bundle.index * WIDTH + bundle.width)
+        return max(size - since, 0), sum(not self._continued(book, *pair) for pair in book.pairs())
+
+    def _continued(self, book: HeadBook, earlier: bytes, later: bytes) -> bool:
+        """Whether the provider shows that one logged head of a session continues another. Raises TwoHeadsError."""
+        one, other = map(Head.peek, (earlier, later))
+        try:
+            path = [] if self.continues is None else self.continues(one.session, one.size, other.size)
+            before, after = roots_from_prefix(one.size, other.size, path)
+        except VerificationError:  # refused, out of reach, or no proof: nobody signs one, so nothing is proven by it
+            return False
+        if after != other.root:
+            return False
+        if before != one.root:
+            raise self._two_heads(earlier, later, before, path)
+        book.settle(one.session, one.size, other.size)
+        return True
 
     def _remember_manifest(self) -> None:
         with contextlib.suppress(VerificationError, MalformedError):
@@ -204,18 +228,24 @@ class Monitor:
     def _manifest_file(self, digest: bytes) -> Path:
         return self.folder / "manifests" / digest.hex()
 
-    def _two_heads(self, earlier: bytes, entry: bytes) -> TwoHeadsError:
+    def _two_heads(
+        self, earlier: bytes, entry: bytes, before: bytes | None = None, hashes: Sequence[bytes] = ()
+    ) -> TwoHeadsError:
+        """Write down two heads that contradict each other; for two sizes, the root and hashes that show it."""
         one, other = map(Head.peek, (earlier, entry))
-        path = self.folder / f"two-heads-{one.session.hex()}-{one.size}.fraud"
+        kind = FraudKind.TWO_HEADS if before is None else FraudKind.TWO_SIZES
+        found = other.root if before is None else before
+        path = self.folder / f"two-heads-{one.session.hex()}-{other.size}.fraud"
         files = [self._manifest_file(head.manifest_digest) for head in (one, other)]
         if all(file.exists() for file in files):
             manifests = tuple(dict.fromkeys(file.read_bytes() for file in files))
-            _write(path, Fraud(FraudKind.TWO_HEADS, manifests, (earlier, entry)).encode())
-            return TwoHeadsError(one, other, path, True)
+            _write(path, Fraud(kind, manifests, (earlier, entry), Opening({}, tuple(hashes))).encode())
+            return TwoHeadsError(one, other, found, path, True)
         path = path.with_suffix(".json")
         content = {"log": self.log.vkey(), "entries": [earlier.hex(), entry.hex()]}
+        content["proof"] = [value.hex() for value in hashes]
         _write(path, (json.dumps(content, indent=1) + "\n").encode())
-        return TwoHeadsError(one, other, path, False)
+        return TwoHeadsError(one, other, found, path, False)
 
     @staticmethod
     def _above(index: int, hashes: bytes, node: Callable[[int, int], bytes]) -> None:
