@@ -29,7 +29,7 @@ from verifiable.wire.text import read_base64url
 from verifier.commands import run
 
 PROMPT = [1, 2, 3]
-READS = ("receipt", "evidence", "evidence?kind=full", "proofs?positions=4", "manifest", "consistency?old=7&new=7")
+READS = ("receipt", "evidence", "evidence?kind=full", "proofs?positions=4", "manifest")
 
 
 class Machine(MadeUpRows):
