@@ -117,6 +117,8 @@ RECEIPT_BYTES: Final = 1 << 22
 EVIDENCE_BYTES: Final = 1 << 28
 """What a receipt may have, and the session's content."""
 EXCHANGE_BYTES: Final = 1 << 28
+EARLIEST_MS: Final = 10**11
+"""A client's time below it is in seconds, not in milliseconds: by then it would be 1973."""
 CLOCK_SKEW: Final = 5 * 60 * 1000
 """Milliseconds by which the clocks of a client and its provider may be apart."""
 FRAUD_BYTES: Final = 1 << 26

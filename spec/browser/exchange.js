@@ -18,7 +18,8 @@ function parseExchange(bytes) {
     if (given !== null && !good(given)) throw malformed(`exchange: ${name}`);
     return given;
   };
-  const time = (name) => field(name, (given) => Number.isInteger(given) && given >= 0 && given <= LIMITS.JSON_NUMBER);
+  const time = (name) =>
+    field(name, (given) => Number.isInteger(given) && given >= LIMITS.EARLIEST_MS && given <= LIMITS.JSON_NUMBER);
   const isString = (given) => typeof given === "string";
   const receipt = field("receipt", isString);
   const made = {
@@ -47,7 +48,7 @@ function readKept(path, body) {
 }
 
 /** Step 10: a client's own copy is what the turn committed to. `committed` is the request that evidence shows. */
-function checkCopy(session, number, { request, sent, received }, committed) {
+function checkCopy(session, number, { request, sent, received }, committed, signed = session.head.time) {
   const span = session.spans[number];
   if (!span) throw new Failure("incomplete", `there is no turn ${number}`);
   const { turn } = span;
@@ -64,11 +65,20 @@ function checkCopy(session, number, { request, sent, received }, committed) {
   }
   checkFollows(session, turn, request);
   const opened = session.opened.time;
-  const early = sent !== null && number === 0 && opened < BigInt(sent) - SKEW;
+  const early = sent !== null && (number ? signed : opened) < BigInt(sent) - SKEW;
   const late = received !== null && opened > BigInt(received) + SKEW;
   if (early || late) {
-    const what = "the session was not opened when your request was on its way; is your own clock right?";
-    throw new Failure("time-differs", what, `${sent ?? "…"} to ${received ?? "…"}, and 5 minutes`, showTime(opened));
+    const found = late || !number ? opened : signed;
+    const what =
+      found === opened
+        ? "the session was not opened when your request was on its way"
+        : "the answer was signed before your request was sent";
+    throw new Failure(
+      "time-differs",
+      `${what}; is your own clock right?`,
+      `${sent ?? "…"} to ${received ?? "…"}, and 5 minutes`,
+      showTime(found),
+    );
   }
 }
 

@@ -88,8 +88,8 @@ async function checkFiles({ receipt, evidence, text, exchange }, keys, report, f
       "its checksum fits",
     );
     held = checkReceipt(parsed, keys, evidence ? null : text, report);
-    if (exchange && !evidence) checkRequest(held, parsed.turn, exchange, null, report);
-    Object.assign(found, { session: held, turn: parsed.turn, logged: held.logged, opens: parsed.opens });
+    if (exchange && !evidence) checkRequest({ session: held }, parsed.turn, exchange, null, report);
+    Object.assign(found, { session: held, turn: parsed.turn, signed: held.head.time, logged: held.logged, opens: parsed.opens });
   }
   if (!evidence) return;
   await breathe();
@@ -107,11 +107,12 @@ async function checkFiles({ receipt, evidence, text, exchange }, keys, report, f
   }
   const spans = held?.spans.length > session.spans.length ? held.spans : session.spans;
   found.session = { ...session, spans };
+  found.signed = (held ?? session).head.time;
   if (!held) found.turn = Math.max(0, ...session.turns.map(({ turn }) => turn.turn));
   if (text !== null) checkText(found.session, found.turn, text, report);
   if (exchange) {
     const { request = null } = session.turns.find(({ turn }) => turn.turn === found.turn) ?? {};
-    checkRequest(found.session, found.turn, exchange, request, report);
+    checkRequest(found, found.turn, exchange, request, report);
   }
   for (const opened of session.turns.filter(({ shown }) => shown.length)) {
     await breathe();
@@ -119,10 +120,10 @@ async function checkFiles({ receipt, evidence, text, exchange }, keys, report, f
   }
 }
 
-function checkRequest(session, turn, exchange, committed, report) {
-  const timed = exchange.received !== null || (turn === 0 && exchange.sent !== null);
+function checkRequest({ session, signed }, turn, exchange, committed, report) {
+  const timed = exchange.received !== null || exchange.sent !== null;
   const detail = timed ? "request and times" : "request";
-  const step = () => checkCopy(session, turn, exchange, committed);
+  const step = () => checkCopy(session, turn, exchange, committed, signed);
   report.make("Your request is the one that was committed to", step, detail);
 }
 

@@ -46,7 +46,7 @@ const MEANING = {
   "session-differs": "The evidence belongs to another conversation.",
   "parameters-differ": "The answer was drawn with other settings than the request has.",
   "nonce-differs": "The request’s nonce was not used, so the provider could have tried draws until it liked one.",
-  "time-differs": "The conversation was not opened when your request was on its way.",
+  "time-differs": "The conversation was not opened, or the answer not signed, when your request was on its way.",
   "no-evidence": "The provider did not hand over the records that were asked for.",
   "record-invalid": "A record is not one that any honest provider writes.",
   "evidence-differs":
@@ -66,10 +66,11 @@ const FINISH = ["it ended", "cut by length", "cancelled", "an error"];
 const NONCE = ["the request’s", "the request’s seed", "the provider’s"];
 
 /** What a reader might take for shown, and is not: ids of CAVEATS, details, and the turns of which each is said. */
-function notShown({ session, turn, text, exchange, logged, log, replayed, left }) {
+function notShown({ session, turn, signed, text, exchange, logged, log, replayed, left }) {
   const notes = [["model-not-run"]];
   if (!exchange) notes.push(["request-not-given"]);
-  else if (exchange.received === null || (turn === 0 && exchange.sent === null)) notes.push(["times-not-given"]);
+  else if (exchange.received === null || exchange.sent === null) notes.push(["times-not-given"]);
+  else if (turn > 0 && signed > BigInt(exchange.received) + SKEW) notes.push(["answer-time-not-shown"]);
   if (text === null) notes.push(["text-not-given"]);
   const opened = session.turns?.map(({ turn }) => turn.turn);
   const numbers = (spans) => spans.map(({ turn }) => turn.turn);

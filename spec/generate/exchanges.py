@@ -9,7 +9,7 @@ from typing import Any
 
 from spec.generate.cases import VectorFile
 from spec.generate.receipts import TRUST
-from spec.generate.world import HOUR, MANIFEST, NEW, NONCE, OPENED, OTHER, Story, asked, going_on
+from spec.generate.world import HOUR, MANIFEST, NEW, NONCE, OPENED, OTHER, SESSION_KEY, Story, asked, going_on
 from verifiable.request.exchange import Exchange
 from verifiable.request.request import COMPLETION
 from verifiable.sampling.logits import Entries
@@ -135,8 +135,11 @@ class _Exchanges:
         self.add("sent a day before, received a day after", "ok", at(OPENED - 24 * HOUR, OPENED + 24 * HOUR))
         self.add("only sent, and later", "time-differs", at(OPENED + HOUR, None))
         self.add("only received, and earlier", "time-differs", at(None, OPENED - HOUR))
-        later = self.of(self.longer, sent=OPENED + 9 * HOUR, received=OPENED + 10 * HOUR)
-        self.add("the second turn, hours after the session was opened", "ok", later)
+        head = self.longer.head(time=OPENED + 9 * HOUR).sign(SESSION_KEY)
+        again = self.of(self.longer, receipt=self.longer.receipt(1, head=head), received=OPENED + 10 * HOUR)
+        self.add("the second turn, hours after the session was opened", "ok", replace(again, sent=OPENED + 9 * HOUR))
+        after = self.of(self.longer, sent=OPENED + 6 * MINUTE + 1, received=OPENED + 10 * HOUR)
+        self.add("the second turn, sent more than five minutes after its head was signed", "time-differs", after)
         early = self.of(self.longer, sent=OPENED - 2 * HOUR, received=OPENED - HOUR)
         self.add("the second turn, before the session was opened", "time-differs", early)
         self.add("received before it was sent", "malformed", at(OPENED, OPENED - 1))
@@ -163,6 +166,7 @@ class _Exchanges:
             "a time that is text": {"sent": "now"},
             "a time with a fraction": {"sent": 0.5},
             "a time before 1970": {"sent": -1},
+            "a time in seconds": {"sent": OPENED // 1000},
             "a time past 2^53": {"received": 2**53},
         }
         for name, changes in wrong.items():

@@ -135,7 +135,7 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
 
 
 BINARY = {"cbor": 1500, "leaf": 800, "manifest": 300, "head": 300, "packed": 500, "envelope": 100}
-TEXT = {"request": 800, "body": 800, "exchange": 400, "checkpoint": 100, "tlog-proof": 100}
+TEXT = {"request": 800, "body": 800, "exchange": 500, "checkpoint": 100, "tlog-proof": 100}
 PIECES = {"delivery": 800}
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TIME, TRUST, Recording, ask
-from verifiable import Asked, Exchange, verify
-from verifiable.checking.checks import check_receipt
+from verifiable import Asked, Exchange, limits, verify
+from verifiable.checking.checks import check_evidence, check_receipt
 from verifiable.checking.near import difference
 from verifiable.checking.verdict import Status, Step
 from verifiable.errors import MalformedError, PolicyError
@@ -22,6 +22,7 @@ from verifiable.request.exchange import read_asked
 from verifiable.request.request import COMPLETION
 from verifiable.session.evidence import Kind
 from verifiable.session.records import NonceSource
+from verifiable.wire.keys import PrivateKey
 from verifier import audit
 from verifier.commands.files import read_copies
 from verifier.offline.offline import readings
@@ -110,18 +111,59 @@ def test_times_that_say_nothing_of_a_turn_are_not_said_to_be_compared(made: Reco
     two = Recording()
     two.turn(ask(**BODY), PROMPT)
     two.turn(ask(**again), PROMPT)
-    later = Exchange.of(again, text=two.texts[1], receipt=two.receipt().encode(), sent=TIME + 10**9)
-    for given, said in ((replace(kept, sent=None), True), (replace(kept, received=None), True), (later, False)):
+    later = Exchange.of(again, text=two.texts[1], receipt=two.receipt().encode(), sent=TIME + 5)
+    assert "times-not-given" in {note.id for note in verify(later, trust=TRUST).notes}
+    for given in (replace(kept, sent=None), replace(kept, received=None)):
         verdict = verify(given, trust=TRUST)
         assert verdict.status is Status.RECEIPT
         (check,) = [check for check in verdict.checks if check.name is Step.REQUEST]
-        assert ("times" in check.detail) is said
+        assert "times" in check.detail
         assert "times-not-given" in {note.id for note in verdict.notes}
     assert "times-not-given" not in {note.id for note in verify(kept, trust=TRUST).notes}
     whole = audit(two.evidence(), MadeUpModel(), TRUST, receipt=two.receipt(), asked=later.asked)
     assert whole.status is Status.EXACT
     for of in ("request-not-given", "text-not-given"):
         assert [note.turns for note in whole.notes if note.id == of] == [(0,)]
+
+
+def test_the_times_of_a_later_turn_are_held_against_the_head_of_its_receipt(kept: Exchange) -> None:
+    """The session was opened for the turn before; the head was signed at TIME + 5000."""
+    two = Recording()
+    again = {**BODY, "verifiable": {"nonce": "99" * 8, "session": two.session.hex()}}
+    two.turn(ask(**BODY), PROMPT)
+    two.turn(ask(**again), PROMPT)
+    skew, signed = limits.CLOCK_SKEW, TIME + 5000
+    later = Exchange.of(
+        again, text=two.texts[1], receipt=two.receipt(1), sent=signed + skew, received=signed + skew + 1
+    )
+    years = replace(later, sent=signed + skew + 1)
+    before = replace(later, sent=TIME - skew, received=signed - skew - 1)
+    for given, code, noted in ((later, None, False), (years, "time-differs", False), (before, None, True)):
+        verdict = verify(given, trust=TRUST)
+        assert verdict.code == code
+        assert ("answer-time-not-shown" in {note.id for note in verdict.notes}) is noted
+        for held in (given.receipt, None):
+            whole = audit(two.evidence(), MadeUpModel(), TRUST, receipt=held, asked=given.asked)
+            assert whole.code == code
+            assert ("answer-time-not-shown" in {note.id for note in whole.notes}) is noted
+
+
+def test_what_is_given_apart_leaves_the_rest_of_an_exchange(kept: Exchange) -> None:
+    nonce = Asked(nonce=kept.request.nonce)
+    assert verify(kept, trust=TRUST, asked=nonce).notes == verify(kept, trust=TRUST).notes
+    assert verify(replace(kept, text="no"), trust=TRUST, asked=nonce).code == "text-differs"
+    assert verify(kept, trust=TRUST, asked=Asked(nonce=bytes(8))).code == "nonce-differs"
+
+
+def test_what_was_opened_under_another_key_is_not_trusted_for_it(made: Recording) -> None:
+    evidence, held = check_evidence(made.evidence(), TRUST), check_receipt(made.receipt(), TRUST)
+    assert audit(evidence, MadeUpModel(), TRUST, receipt=held).status is Status.EXACT
+    other = PrivateKey.generate("bank", b"q" * 32)
+    again = made.manifest.sign(other)
+    mine = check_evidence(replace(made.evidence(), manifest=again), [other.public])
+    for given, receipt in ((evidence, None), (mine, held)):
+        verdict = audit(given, MadeUpModel(), [other.public], receipt=receipt)
+        assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "untrusted-key")
 
 
 def test_a_nonce_that_the_provider_says_is_its_own_is_not_the_clients() -> None:

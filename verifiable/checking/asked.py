@@ -25,12 +25,15 @@ _YOURS = (
 )
 
 
-def check_asked(session: OpenedSession, turn: int, asked: Asked, committed: Request | None = None) -> str | None:
+def check_asked(
+    session: OpenedSession, turn: int, asked: Asked, committed: Request | None = None, signed: int | None = None
+) -> str | None:
     """Hold a client's copy against what the turn committed to. Returns what was compared, None where nothing was given.
 
     Args:
         turn: which turn the copy is of.
         committed: the request that evidence shows: where it is the committed one, the error says what differs.
+        signed: the time of the receipt's head, where the session was opened under another (ms).
 
     Raises:
         VerificationError: `request-differs`, `nonce-differs`, `time-differs`, as `check_follows`; `incomplete` for no
@@ -46,18 +49,20 @@ def check_asked(session: OpenedSession, turn: int, asked: Asked, committed: Requ
     if nonce is not None:
         _check_nonce(leaf, nonce)
         compared.append("nonce")
-    if _check_times(session, turn, asked):
+    if _check_times(session, turn, asked, session.head.time if signed is None else signed):
         compared.append("times")
     return f"{', '.join(compared)} as you sent them are those of turn {turn}" if compared else None
 
 
-def caveats(asked: Asked, turn: int) -> list[Caveat]:
-    """What a verdict does not rest on for want of the client's own copy of that turn."""
+def caveats(asked: Asked, turn: int, signed: int) -> list[Caveat]:
+    """What a verdict does not rest on for want of the client's own copy of that turn, under a head of that time."""
     missing = [] if asked.texts else [Caveat("text-not-given")]
     if asked.request is None:
         return [Caveat("request-not-given"), *missing]
-    known = asked.received is not None and (turn > 0 or asked.sent is not None)
-    return missing if known else [Caveat("times-not-given"), *missing]
+    if asked.received is None or asked.sent is None:
+        return [Caveat("times-not-given"), *missing]
+    late = turn > 0 and signed > asked.received + limits.CLOCK_SKEW
+    return [Caveat("answer-time-not-shown"), *missing] if late else missing
 
 
 def of_turns(spans: Sequence[TurnSpan], requests: Mapping[int, Request]) -> list[Caveat]:
@@ -108,20 +113,25 @@ def _check_nonce(leaf: Turn, nonce: bytes) -> None:
         )
 
 
-def _check_times(session: OpenedSession, turn: int, asked: Asked) -> bool:
-    """A session is opened for its first turn's request; it can't have been opened after a later one's answer.
+def _check_times(session: OpenedSession, turn: int, asked: Asked, signed: int) -> bool:
+    """A session is opened for its first turn's request, and not after an answer; a head over a turn is signed after its
+    request was sent. It may be signed long after the answer: a receipt can be fetched again.
 
-    Returns whether a time was given that says anything of this turn.
+    Returns whether a time was given.
     """
     opened = session.opened.time
-    low = None if asked.sent is None or turn else asked.sent - limits.CLOCK_SKEW
+    low = None if asked.sent is None else asked.sent - limits.CLOCK_SKEW
     high = None if asked.received is None else asked.received + limits.CLOCK_SKEW
-    if (low is not None and opened < low) or (high is not None and opened > high):
+    late = high is not None and opened > high
+    early = low is not None and (signed if turn else opened) < low
+    if late or early:
+        found = opened if late or not turn else signed
+        what = "the session was not opened when your request was on its way"
         raise VerificationError(
-            "the session was not opened when your request was on its way",
+            what if found == opened else "the answer was signed before your request was sent",
             code="time-differs",
             expected=f"{'any time' if low is None else low} to {'any time' if high is None else high} (ms)",
-            found=f"{opened} (ms)",
+            found=f"{found} (ms)",
             hint=f"Clocks may be {limits.CLOCK_SKEW // 60_000} minutes apart. Is your own clock right? {_YOURS}",
         )
     return low is not None or high is not None

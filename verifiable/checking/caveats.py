@@ -14,6 +14,7 @@ CAVEATS = {
     "model-not-run": "That the model really said it: `verifiable audit` runs the model again",
     "request-not-given": "Whether this was your request: you gave no copy of what you sent to compare with",
     "times-not-given": "That the session was opened when you asked: you gave no times of your request",
+    "answer-time-not-shown": "That the answer was made when you asked: its receipt was signed long after you had it",
     "text-not-given": "That the text you have is the text that was committed: you gave none",
     "receipt-not-given": "That a client was given this same log: no receipt was compared",
     "log-not-shown": "That the session stands in the provider's public log",

@@ -40,7 +40,8 @@ def verify(
     """Check a receipt and, if given, that `text` and `asked` are the answer and the request that it was given for.
 
     Args:
-        receipt: a receipt, or its bytes; or an exchange, which has the rest too, unless that is given apart.
+        receipt: a receipt, or its bytes; or an exchange, whose text, request and times stand in for what is not given
+            apart.
         trust: the provider keys that may have signed the manifest.
         text: the answer exactly as it was received.
         asked: the client's own copy of its request.
@@ -55,7 +56,7 @@ def verify(
     """
     require_trust(trust)
     if isinstance(receipt, Exchange):
-        asked = receipt.asked if asked == NOTHING else asked
+        asked = asked.over(receipt.asked)
         receipt = receipt_of(receipt)
     asked = asked.with_text(text)
     try:
@@ -132,7 +133,7 @@ def _checks(opened: OpenedReceipt, compared: str | None) -> list[Check]:
 
 
 def _notes(opened: OpenedReceipt, asked: Asked) -> list[Caveat]:
-    notes = [Caveat("model-not-run"), *caveats(asked, opened.receipt.turn)]
+    notes = [Caveat("model-not-run"), *caveats(asked, opened.receipt.turn, opened.session.head.time)]
     turn = opened.receipt.turn
     notes += of_turns([opened.session.spans[turn]], {} if asked.request is None else {turn: asked.request})
     if not opened.session.closed:

@@ -78,6 +78,7 @@ class Step(enum.StrEnum):
     ROUNDING = "Comparison within rounding"  # fraud.md §3
     STREAM = "Streamed commitments"  # streamed-commitments.md
     FRAUD = "Fraud file"  # §10.6
+    FORK = "Fork file"  # log.md
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,11 @@ class Asked:
     received: int | None = None
     texts: tuple[str, ...] = ()
 
+    def over(self, kept: Asked) -> Asked:
+        """The same, and what another copy has where this one has nothing."""
+        own = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) not in (None, ())}
+        return replace(kept, **own)
+
     def with_text(self, text: str | None) -> Asked:
         """The same with that text in the place of its own, where there is one."""
         return self if text is None else replace(self, texts=(text,))
@@ -81,6 +86,8 @@ class Exchange:
             receipt = read_base64url(receipt, "receipt")
         if isinstance(receipt, bytes):
             receipt = Receipt.parse(receipt)
+        for name, time in (("sent", sent), ("received", received)):
+            _time({name: time}, name)
         return cls(_request(path, body), text, receipt, sent, received)
 
     @property
@@ -180,8 +187,8 @@ def _is_text(value: object) -> bool:
 def _time(value: Mapping[str, Any], name: str) -> int | None:
     time = value.get(name)
     number = isinstance(time, int | float) and not isinstance(time, bool)
-    if time is not None and not (number and 0 <= time <= limits.JSON_NUMBER and time == int(time)):
-        raise _wrong(f"{name}: milliseconds since 1970, a whole number", str(time)[:80])
+    if time is not None and not (number and limits.EARLIEST_MS <= time <= limits.JSON_NUMBER and time == int(time)):
+        raise _wrong(f"{name}: milliseconds (not seconds) since 1970, a whole number", str(time)[:80])
     return None if time is None else int(time)
 
 

@@ -15,6 +15,7 @@ from verifiable.checking.verdict import Verdict
 from verifiable.manifest.manifest import Manifest
 from verifiable.request.exchange import Asked
 from verifiable.request.request import Request
+from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.session.structure import TurnSpan
 from verifier.auditing.turn import TurnResult
@@ -133,8 +134,9 @@ def notes(
         "turns-not-recomputed": [turn for turn in rest if turn.count],
     }
     mine = max((turn.number for turn in turns), default=0) if receipt is None else receipt.turn
+    signed = session.head.time if receipt is None else Head.peek(receipt.head).time
     others = tuple(turn.number for turn in turns if turn.number != mine)
-    made = [*caveats(asked, mine), *not_opened(opened)]
+    made = [*caveats(asked, mine, signed), *not_opened(opened)]
     given = {"request-not-given": asked.request is not None, "text-not-given": bool(asked.texts)}
     made += [Caveat(of, turns=others) for of, some in given.items() if some and others]
     made += [Caveat(of, turns=tuple(turn.number for turn in some)) for of, some in unchecked.items() if some]

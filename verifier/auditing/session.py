@@ -35,6 +35,7 @@ from verifiable.session.challenge import SEED_BYTES
 from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
+from verifiable.wire.cose import select
 from verifiable.wire.keys import PublicKey
 from verifier.auditing import rounding, scope
 from verifier.auditing.diagnose import Show
@@ -140,6 +141,7 @@ def _open(
             evidence = Evidence.parse(evidence)
     with journal.step(Step.SIGNATURES) as passed:
         opened = evidence if isinstance(evidence, OpenedEvidence) else _check(evidence, receipt, trust)
+        select(opened.session.signed.key.kid, trust)
         passed(
             f"signed by {opened.session.signed.by}; {opened.session.head.size} leaves give the signed root; "
             "parameters and nonces follow from the requests committed to"
@@ -165,6 +167,7 @@ def _bind(
         return (mine,)
     with journal.step(Step.RECEIPT) as passed:
         held = check_receipt(receipt, trust) if isinstance(receipt, Receipt) else receipt
+        select(held.session.signed.key.kid, trust)
         check_answers(opened, held)
         theirs = Bound.of(held.receipt.opening, held.session.head)
         check_same_history(mine, theirs)
@@ -183,7 +186,8 @@ def _compare_copies(journal: Journal, opened: OpenedEvidence, receipt: Receipt |
     if replace(asked, texts=()) != NOTHING:
         with journal.step(Step.REQUEST) as passed:
             turn = opened.turn(number)
-            compared = check_asked(opened.session, number, asked, None if turn is None else turn.request)
+            signed = None if receipt is None else Head.peek(receipt.head).time
+            compared = check_asked(opened.session, number, asked, None if turn is None else turn.request, signed)
             passed(compared or f"your times say nothing of turn {number}")
 
 
@@ -251,6 +255,7 @@ def _show(fetch_full: FetchFull, session: OpenedSession, bound: Bound, trust: Se
     def show(number: int) -> OpenedTurn:
         handed = fetch_full(number)
         full = handed if isinstance(handed, OpenedEvidence) else check_evidence(Evidence.parse(handed), trust)
+        select(full.session.signed.key.kid, trust)
         turn = full.turn(number)
         if full.evidence.kind is not Kind.FULL or turn is None or full.session.head.session != session.head.session:
             raise VerificationError("the provider sent other evidence than was asked for", code="no-evidence")

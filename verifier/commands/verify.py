@@ -23,7 +23,7 @@ from verifiable.wire.keys import PublicKey
 from verifier.campaign.plan import parse_time
 from verifier.commands import files
 from verifier.commands.options import Json, MergeDelay, Needed, Nonce, RequestFile, Text, Trust, Witness
-from verifier.monitor.fork import MAX_FORK, check_fork
+from verifier.monitor import fork as forks
 from verifier.offline import frauds
 from verifier.offline.fault import Fault
 from verifier.offline.offline import verify_with_evidence, with_chunks
@@ -72,7 +72,7 @@ def verify(
     if report is not None:
         return _verify_report(report, keys, as_json)
     if fork is not None:
-        return _verify_fork(fork, keys, as_json)
+        return _say_failure(forks.verify(read(fork, forks.MAX_FORK), keys), as_json)
     if fraud is not None:
         delay = round(1000 * parse_time(merge_delay, "--merge-delay"))
         return _say_failure(frauds.verify(read(fraud, limits.FRAUD_BYTES), keys, delay), as_json)
@@ -101,14 +101,6 @@ def _verify_report(path: Path, trust: list[PublicKey], as_json: bool) -> int:
     signer = {"key": checked.signer.vkey(), "time": checked.time}
     _say(as_json, {"signed_by": signer, "report": checked.report}, show.signed_report(checked))
     return checked.status.exit_code
-
-
-def _verify_fork(path: Path, trust: list[PublicKey], as_json: bool) -> int:
-    try:
-        fault = check_fork(read(path, MAX_FORK), trust)
-    except (MalformedError, VerificationError) as error:
-        fault = Fault.of(error)
-    return _say_failure(fault.verdict(), as_json)
 
 
 def _say_failure(verdict: Verdict, as_json: bool) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from verifiable.errors import MalformedError, VerificationError
+from verifiable.checking.verdict import Check, Status, Step, Verdict
+from verifiable.errors import MalformedError, VerifiableError, VerificationError
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.merkle import verify_consistency
 from verifiable.wire.keys import PublicKey
@@ -27,13 +28,14 @@ def fork_file(what: str, log: PublicKey, notes: Sequence[bytes], proof: Sequence
 
 
 def check_fork(data: bytes, trust: Sequence[PublicKey]) -> Fault:
-    """What a fork file shows to somebody who trusts nobody but the log's key.
+    """What a fork file proves to somebody who trusts nobody but the log's key: two roots for one size.
 
-    Two roots for one size prove a fork by themselves. Two sizes prove that the log signed both; that the second does
-    not extend the first is then up to the log to refute, by a consistency proof.
+    Two sizes prove that the log signed both, and no more: every log that grows signs such a pair, and nobody signs that
+    a consistency proof was refused. Whoever made the file may have left it out.
 
     Raises:
-        MalformedError: not a fork file. VerificationError: the checkpoints are not the log's, or no conflict.
+        MalformedError: not a fork file. VerificationError: the checkpoints are not the log's, `no-conflict`, or
+            `nothing-checked` for two sizes.
     """
     try:
         content = json.loads(data)
@@ -57,12 +59,35 @@ def check_fork(data: bytes, trust: Sequence[PublicKey]) -> Fault:
     small, large = sorted((first, second), key=lambda head: head.size)
     try:
         verify_consistency(small.size, large.size, proof, small.root, large.root)
-    except VerificationError:
-        return Fault(
-            "log-forked",
-            f"{log.name} signed sizes {small.size} and {large.size}, and gave no proof that the one extends the other",
-            expected="a consistency proof",
-            found=f"{len(proof)} hashes that are none" if proof else "none",
-            hint="It can refute this with a consistency proof; nobody else can.",
-        )
+    except VerificationError as error:
+        raise VerificationError(
+            f"{log.name} signed sizes {small.size} and {large.size}, and the file has no proof that the one extends "
+            "the other",
+            code="nothing-checked",
+            expected="two roots for one size, or a consistency proof",
+            found=f"{len(proof)} hashes that are none" if proof else "no proof",
+            hint="A log that grows signs many sizes. Ask the log itself for the consistency proof of these two, as "
+            "`verifiable monitor` does: only whoever asked knows that it has none.",
+        ) from error
     raise VerificationError("the larger checkpoint extends the smaller one", code="no-conflict")
+
+
+def verify(data: bytes, trust: Sequence[PublicKey]) -> Verdict:
+    """What `verifiable verify --fork` says: failed where a fork is proven, else inconclusive.
+
+    A file that proves nothing accuses nobody, whatever is wrong with it.
+    """
+    try:
+        fault = check_fork(data, trust)
+    except VerifiableError as error:
+        why = Fault.of(error)
+        return Verdict(
+            Status.INCONCLUSIVE,
+            f"the file proves no fork: {why.what}",
+            code="nothing-checked",
+            expected=why.expected,
+            found=why.found,
+            hint=why.hint,
+            checks=(Check(Step.FORK, None, why.what),),
+        )
+    return fault.verdict(checks=(Check(Step.FORK, True, fault.what),))

@@ -83,7 +83,8 @@ def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, tr
     notes = [note for note in verdict.notes if note.about is not About.TURNS]
     notes += [*of_turns([turn.span for turn in opened.turns], known), *not_opened(opened)]
     if rest:
-        notes.append(Caveat("records-not-replayed", turns=rest) if total else Caveat("records-not-shown"))
+        shown = any(turn.shown for turn in opened.turns)
+        notes.append(Caveat("records-not-replayed", turns=rest) if shown else Caveat("records-not-shown"))
     return replace(verdict, checks=tuple(checks), notes=tuple(notes))
 
 

@@ -70,7 +70,7 @@ MEANINGS = {
         "The request's nonce was not used, so the provider could have tried draws until it liked one.", _TAMPERED
     ),
     "time-differs": Meaning(
-        "The conversation was not opened when your request was on its way.",
+        "The conversation was not opened, or the answer not signed, when your request was on its way.",
         "It does not show that the answer is another one; a clock may be wrong, yours too.",
     ),
     "salt-differs": Meaning("The secret in the evidence does not open the records that were signed.", _TAMPERED),
