@@ -326,9 +326,6 @@ class _Receipts:
         add("cosigned by one of two", "too-few-witnesses", 1, keys)
         add("cosigned by nobody", "too-few-witnesses", 0, keys, 1)
         add("no log proof that anybody could have cosigned", "too-few-witnesses", None, keys, 1)
-        add("cosigned by another than is trusted", "too-few-witnesses", 1, keys[1:])
-        lines[0] = replace(lines[0], signature=lines[0].signature[:8] + lines[1].signature[8:])
-        add("a cosignature that the witness did not make", "bad-signature", 2, keys, 1)
 
 
 def turn_of(story: Story) -> Turn:

@@ -132,8 +132,6 @@ def test_a_clients_receipt_is_held_against_the_list(
 def test_offline_the_receipt_and_evidence_of_another_size_are_compared_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same leaves but for the tokens, of which neither file shows any: the smaller root follows from the larger."""
-
     def status(mine: Recording, shown: Recording) -> int:
         (tmp_path / "a.receipt").write_bytes(mine.receipt(0).encode())
         (tmp_path / "b.evidence").write_bytes(shown.evidence(turns=[0]).encode())

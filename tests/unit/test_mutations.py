@@ -44,7 +44,7 @@ def rows() -> list[str]:
 
 
 def test_every_step_of_the_protocol_has_a_check_that_is_taken_out() -> None:
-    assert len(steps()) == 3 + 11 + 9 + 2 + 7 + 5 + 4
+    assert len(steps()) == 3 + 11 + 9 + 2 + 7 + 6 + 4
     assert steps() - CLAIMS - REASONS.keys() == set()
 
 

@@ -154,10 +154,15 @@ class Fraud:
             case FraudKind.MISSING:
                 return self._missing(stated[0], delay)
 
-    def _two_heads(self, stated: Sequence[Manifest]) -> Proven:
-        """Step 2."""
+    def _heads(self, stated: Sequence[Manifest]) -> tuple[Head, Head]:
+        """Two heads, each under its manifest."""
         one = verify_head(self.signed[0], stated[0].session_keys)
         other = verify_head(self.signed[1], stated[-1].session_keys)
+        return one, other
+
+    def _two_heads(self, stated: Sequence[Manifest]) -> Proven:
+        """Step 2."""
+        one, other = self._heads(stated)
         if (one.session, one.size) != (other.session, other.size) or one.root == other.root:
             raise _nothing(
                 "the two heads do not contradict each other",
@@ -174,8 +179,7 @@ class Fraud:
 
     def _two_sizes(self, stated: Sequence[Manifest]) -> Proven:
         """Step 6."""
-        one = verify_head(self.signed[0], stated[0].session_keys)
-        other = verify_head(self.signed[1], stated[-1].session_keys)
+        one, other = self._heads(stated)
         if one.session != other.session or not 0 < one.size < other.size:
             raise _nothing(
                 "the two heads are not a smaller and a larger one of one session",
