@@ -182,8 +182,11 @@ def test_an_honest_provider_is_never_accused(tmp_path: Path, entries: Callable[[
 
 
 def test_a_client_whose_session_went_on_accuses_nobody(tmp_path: Path) -> None:
-    made = session(1)
-    provider = logging([made], [made.head(size=made.log.size + 3), late()])
+    made, longer = (Recording(manifest=LOGGED, session=b"\1" * 16, capability=b"\1" * 32) for _ in range(2))
+    for each in (made, longer, longer):
+        each.turn(ask(max_tokens=5), PROMPT)
+    provider = logging([made], [longer.head(), late()])
+    provider.continues = logging([longer], []).continued
     here = Auditor(MadeUpModel(), TRUST, tmp_path / "client")
     with serve(provider) as url, Client(url, capability=made.capability) as client:
         held = check_receipt(made.receipt(), TRUST)
