@@ -37,7 +37,7 @@ const breathe = () => new Promise((resolve) => setTimeout(resolve));
 async function check(given) {
   const report = new Report();
   const found = { steps: report.steps, failure: null, session: null, fraud: null, text: given.text, exchange: null };
-  Object.assign(found, { logged: null, log: false, replayed: 0, left: [] });
+  Object.assign(found, { held: false, logged: null, log: false, replayed: 0, left: [] });
   checkedSignatures.length = 0;
   try {
     const keys = keysOf(given.trusted);
@@ -69,7 +69,22 @@ function withExchange({ receipt, evidence, text, exchange }, report) {
   if (!exchange) return { receipt, evidence, text, exchange: null };
   report.about = "Exchange";
   const kept = report.make("The exchange is well formed", () => parseExchange(exchange), "as your client wrote it");
+  if (receipt && kept.receipt) checkSameAnswer(receipt, kept.receipt);
   return { receipt: receipt ?? kept.receipt, evidence, text: text ?? kept.text, exchange: kept };
+}
+
+/** A receipt that was given beside an exchange is of the same answer, by what both say themselves. */
+function checkSameAnswer(...files) {
+  const [mine, kept] = files.map((bytes) => {
+    try {
+      const { head, turn } = parseReceipt(bytes);
+      return `turn ${turn} of session ${hex(parseHead(parseEnvelope(head).payload).session)}`;
+    } catch {
+      return null; // what is none is refused with all other checks
+    }
+  });
+  if (mine && kept && mine !== kept)
+    throw new Failure("policy", "the exchange is of another answer than the receipt", mine, kept);
 }
 
 function proveFraud(bytes, keys, report) {
@@ -89,7 +104,7 @@ async function checkFiles({ receipt, evidence, text, exchange }, keys, report, f
     );
     held = checkReceipt(parsed, keys, evidence ? null : text, report);
     if (exchange && !evidence) checkRequest({ session: held }, parsed.turn, exchange, null, report);
-    Object.assign(found, { session: held, turn: parsed.turn, signed: held.head.time, logged: held.logged, opens: parsed.opens });
+    Object.assign(found, { session: held, held: true, turn: parsed.turn, signed: held.head.time, logged: held.logged, opens: parsed.opens });
   }
   if (!evidence) return;
   await breathe();

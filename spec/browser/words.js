@@ -11,9 +11,11 @@ const INCONCLUSIVE = [
   "no-evidence",
   "too-few-witnesses",
   "page-fault",
+  "policy",
 ];
 
 const MEANING = {
+  policy: "What you chose does not go together, which says nothing about the provider. Look at it again.",
   malformed: "The file is damaged or is no file of this kind. That doesn’t show who changed it: get it again.",
   "newer-version": "It is of a newer version of the protocol than this program. Check it with a newer release.",
   "untrusted-key":
@@ -66,7 +68,7 @@ const FINISH = ["it ended", "cut by length", "cancelled", "an error"];
 const NONCE = ["the request’s", "the request’s seed", "the provider’s"];
 
 /** What a reader might take for shown, and is not: ids of CAVEATS, details, and the turns of which each is said. */
-function notShown({ session, turn, signed, text, exchange, logged, log, replayed, left }) {
+function notShown({ session, held, turn, signed, text, exchange, logged, log, replayed, left }) {
   const notes = [["model-not-run"]];
   if (!exchange) notes.push(["request-not-given"]);
   else if (exchange.received === null || exchange.sent === null) notes.push(["times-not-given"]);
@@ -75,6 +77,10 @@ function notShown({ session, turn, signed, text, exchange, logged, log, replayed
   const opened = session.turns?.map(({ turn }) => turn.turn);
   const numbers = (spans) => spans.map(({ turn }) => turn.turn);
   const of = (id, turns) => turns.length && notes.push([id, "", turns]);
+  const others = opened?.filter((number) => number !== turn) ?? [];
+  if (exchange) of("request-not-given", others);
+  if (text !== null) of("text-not-given", others);
+  if (!held) notes.push(["receipt-not-given"]);
   if (opened) of("turns-not-opened", numbers(session.spans).filter((number) => !opened.includes(number)));
   const meant = session.turns ?? [session.spans[turn]];
   of("provider-nonce", numbers(meant.filter(({ turn }) => turn.nonceSource === 2)));

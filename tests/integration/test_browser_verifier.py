@@ -308,6 +308,32 @@ def test_without_the_clients_copy_the_page_says_what_is_not_shown(page: Page) ->
         assert CAVEATS[name].replace("'", "’") in text
 
 
+def test_the_page_says_what_evidence_alone_and_one_copy_do_not_show(page: Page) -> None:
+    shown = (
+        "[...document.querySelectorAll('[data-caveat]')].map((item) => `${item.dataset.caveat} ${item.textContent}`)"
+    )
+    story = FIRST.turn(asked(None, seed=7, verifiable=going_on("browser")), 5)
+    evidence = story.evidence(Kind.FULL, [0, 1]).encode()
+    assert give(page, {"e": evidence}).startswith("✓ It holds")
+    assert "receipt-not-given" in {note.split()[0] for note in page.evaluate(shown)}
+    page.evaluate("document.querySelectorAll('#chosen button').forEach((button) => button.click())")
+    copy = Exchange(story.requests[1], story.texts[1], story.receipt(1), OPENED, OPENED + 9 * HOUR)
+    assert give(page, {"e": evidence, "a.exchange": copy.encode()}).startswith("✓ It holds")
+    notes = page.evaluate(shown)
+    for name in ("request-not-given", "text-not-given"):
+        assert [note for note in notes if note.startswith(name)] == [
+            f"{name} Turn 0: {CAVEATS[name]}".replace("'", "’")
+        ]
+    assert "receipt-not-given" not in {note.split()[0] for note in notes}
+
+
+def test_a_receipt_of_another_answer_than_the_exchanges_is_the_readers_mistake(page: Page) -> None:
+    text = give(page, {"a.exchange": kept().encode(), "b": Story.open("another").turn(asked(), 3).receipt().encode()})
+    assert "Not decided" in text.splitlines()[0]
+    assert "of another answer than the receipt" in text
+    assert page.complaints == []
+
+
 def test_the_page_believes_witnesses_and_not_the_logs_own_key(page: Page) -> None:
     """A tree of one entry, signed by the log's key, proves membership of no log that anybody else sees."""
     head = STORY.head().sign(SESSION_KEY)

@@ -25,7 +25,7 @@ from verifiable.session.records import NonceSource
 from verifiable.wire.keys import PrivateKey
 from verifier import audit
 from verifier.commands.files import read_copies
-from verifier.offline.offline import readings
+from verifier.offline.offline import readings, verify_with_evidence
 
 BODY: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Why is the sky blue?"}],
@@ -96,7 +96,9 @@ def test_the_audit_says_what_differs(made: Recording, kept: Exchange) -> None:
     assert verdict.hint is not None
     assert "your own copy" in verdict.hint
     without = audit(evidence, MadeUpModel(), TRUST)
-    assert {"request-not-given", "receipt-not-given", "text-not-given"} <= {note.id for note in without.notes}
+    assert {"request-not-given", "receipt-not-given", "text-not-given", "log-not-shown"} <= {
+        note.id for note in without.notes
+    }
     assert "text-not-given" not in {note.id for note in good.notes}
     shell = replace(kept.asked, texts=readings(f"{kept.text}\n"))
     assert audit(evidence, MadeUpModel(), TRUST, asked=shell).status is Status.EXACT
@@ -122,8 +124,10 @@ def test_times_that_say_nothing_of_a_turn_are_not_said_to_be_compared(made: Reco
     assert "times-not-given" not in {note.id for note in verify(kept, trust=TRUST).notes}
     whole = audit(two.evidence(), MadeUpModel(), TRUST, receipt=two.receipt(), asked=later.asked)
     assert whole.status is Status.EXACT
+    offline = verify_with_evidence(two.receipt(), two.evidence(), TRUST, later.asked)
     for of in ("request-not-given", "text-not-given"):
-        assert [note.turns for note in whole.notes if note.id == of] == [(0,)]
+        for verdict in (whole, offline):
+            assert [note.turns for note in verdict.notes if note.id == of] == [(0,)]
 
 
 def test_the_times_of_a_later_turn_are_held_against_the_head_of_its_receipt(kept: Exchange) -> None:

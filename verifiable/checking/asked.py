@@ -65,6 +65,13 @@ def caveats(asked: Asked, turn: int, signed: int) -> list[Caveat]:
     return [Caveat("answer-time-not-shown"), *missing] if late else missing
 
 
+def of_others(asked: Asked, mine: int, opened: Sequence[int]) -> list[Caveat]:
+    """What a client's own copy of turn `mine` leaves open about the other turns that evidence opens."""
+    given = {"request-not-given": asked.request is not None, "text-not-given": bool(asked.texts)}
+    others = tuple(number for number in opened if number != mine)
+    return [Caveat(name, turns=others) for name, some in given.items() if some and others]
+
+
 def of_turns(spans: Sequence[TurnSpan], requests: Mapping[int, Request]) -> list[Caveat]:
     """What a verdict on turns does not rest on, by what they committed to and by their requests, where known."""
     numbers = {

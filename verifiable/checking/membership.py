@@ -14,6 +14,7 @@ from verifiable.tlog.cosignature import Quorum
 from verifiable.tlog.proof import Inclusion
 
 NO_PROOF = Caveat("log-not-shown", "the receipt carries no proof of it")
+NO_RECEIPT = Caveat("log-not-shown", "no receipt with a proof of it was given")
 LOG_ALONE = Caveat("log-not-shown", "the log's own key alone signed the proof's checkpoint: no witness was named")
 
 

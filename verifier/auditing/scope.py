@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verifiable.checking import membership
-from verifiable.checking.asked import caveats, of_turns
+from verifiable.checking.asked import caveats, of_others, of_turns
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedEvidence, OpenedSession
 from verifiable.checking.offline import session_json
@@ -135,16 +135,14 @@ def notes(
     }
     mine = max((turn.number for turn in turns), default=0) if receipt is None else receipt.turn
     signed = session.head.time if receipt is None else Head.peek(receipt.head).time
-    others = tuple(turn.number for turn in turns if turn.number != mine)
     made = [*caveats(asked, mine, signed), *not_opened(opened)]
-    given = {"request-not-given": asked.request is not None, "text-not-given": bool(asked.texts)}
-    made += [Caveat(of, turns=others) for of, some in given.items() if some and others]
+    made += of_others(asked, mine, [turn.number for turn in turns])
     made += [Caveat(of, turns=tuple(turn.number for turn in some)) for of, some in unchecked.items() if some]
     made += of_turns([turn.span for turn in turns], {turn.number: turn.request for turn in turns})
     if not session.closed:
         made.append(Caveat("session-open"))
     if receipt is None:
-        made.append(Caveat("receipt-not-given"))
+        made += [Caveat("receipt-not-given"), membership.NO_RECEIPT]
     else:
         made.append(membership.caveat(receipt.log is not None))
     return tuple(made)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from verifiable.checking.asked import of_turns
+from verifiable.checking.asked import of_others, of_turns
 from verifiable.checking.caveats import About, Caveat
 from verifiable.checking.checks import OpenedReceipt, check_evidence_under, check_head, check_receipt, require_trust
 from verifiable.checking.membership import with_log
@@ -43,7 +43,7 @@ def verify_with_evidence(
         verdict = with_log(verdict, held.logged, quorum)
     except VerifiableError as error:
         return refused(error)
-    return verdict if evidence is None else _with_evidence(verdict, held, evidence, trust)
+    return verdict if evidence is None else _with_evidence(verdict, held, evidence, trust, asked)
 
 
 def _request(evidence: Evidence, turn: int) -> Request | None:
@@ -53,7 +53,9 @@ def _request(evidence: Evidence, turn: int) -> Request | None:
     return None
 
 
-def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, trust: Sequence[PublicKey]) -> Verdict:
+def _with_evidence(
+    verdict: Verdict, held: OpenedReceipt, evidence: Evidence, trust: Sequence[PublicKey], asked: Asked
+) -> Verdict:
     checks = list(verdict.checks)
     try:
         signed = check_head(evidence.manifest, evidence.head, trust)
@@ -82,6 +84,7 @@ def _with_evidence(verdict: Verdict, held: OpenedReceipt, evidence: Evidence, tr
     known = {turn.number: turn.request for turn in opened.turns}
     notes = [note for note in verdict.notes if note.about is not About.TURNS]
     notes += [*of_turns([turn.span for turn in opened.turns], known), *not_opened(opened)]
+    notes += of_others(asked, held.receipt.turn, list(known))
     if rest:
         shown = any(turn.shown for turn in opened.turns)
         notes.append(Caveat("records-not-replayed", turns=rest) if shown else Caveat("records-not-shown"))
