@@ -107,6 +107,8 @@ class _Frauds:
         sizes("one that continues the other", nothing, mine, longer)
         sizes("that begin alike", nothing, begun, other)
         sizes("with hashes of another tree", nothing, mine, other, longer.cut(len(other.leaves)))
+        third = begun.turn(asked(temperature=0.5), 3).turn(asked(), 4)
+        sizes("with hashes of a third tree", nothing, mine, other, third)
         sizes("with hashes of a larger tree", "bad-consistency-proof", mine, other, longer.turn(asked(), 90))
         sizes("the larger first", nothing, other, mine)
         sizes("of two sessions", nothing, mine, Story.open("another").turn(asked(), 3).turn(asked(), 9))
