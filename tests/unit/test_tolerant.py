@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,9 @@ from verifiable.session.records import Token, parse
 from verifier.auditing.rounding import decide_sessions
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
+from verifier.campaign.outcome import Outcome
 from verifier.model.reexecute import Probed
+from verifier.report import report, show
 from verifier.tolerant import eprocess, tolerant
 from verifier.tolerant.calibrate import honest_classes, known_deviations, powers, replay_settings
 from verifier.tolerant.calibration import Calibration, Origin, Sample, settings_of
@@ -187,6 +190,23 @@ def test_honest_conversations_of_another_machine_are_verified_with_what_that_is_
     assert any("hidden" in note for note in verdicts[0].not_shown)  # what can't be told is said
     assert len(decision.path.logs) == 8
     assert decision.to_json()["cannot_tell"] == ["hidden"]
+
+
+def test_reports_of_a_pass_within_rounding_call_it_that(calibration):
+    """Terminal and page: verified, and no word of bits that agree or of evidence that does not hold."""
+    verdicts, decision = decide_sessions(calibration, several(8, rounded("provider"), calibration))
+    outcome = Outcome("folder", tuple(verdicts), decision=decision, calibration=calibration)
+    assert "VERIFIED, within rounding." in "\n".join(show.audit(outcome))
+    page = " ".join(re.sub("<[^>]+>", " ", report.render(outcome).partition("</style>")[2]).split())
+    assert page.startswith("Verified, within rounding")
+    assert page.count("Verified, within rounding") == 1
+    assert "8 of 8 sessions verified within rounding" in page
+    assert f"{8 * TOKENS} of {8 * TOKENS} tokens computed again" in page
+    assert "compared within rounding, not bit for bit" in page
+    assert f"{TOKENS} tokens, {TOKENS} compared within rounding" in page
+    wrong = "Inconclusive", "does not hold", "no pass", "tokens agree", "compared bit for bit", "same bits", "not recomputed"
+    assert not [said for said in wrong if said in page]
+    assert outcome.tokens_within == outcome.tokens_compared == 8 * TOKENS
 
 
 def test_one_conversation_is_too_little_for_a_pass(calibration):

@@ -244,6 +244,8 @@ def test_every_code_has_a_meaning() -> None:
         told = meaning(code)
         assert told.means.endswith(".")
         assert told.not_proven
+    assert "does not hold" in meaning("a-code-of-tomorrow").means
+    assert "holds" in meaning(None).means  # a pass has no code
 
 
 def test_times_and_names_are_short() -> None:

@@ -18,6 +18,7 @@ from verifiable.request.request import Request
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.session.structure import TurnSpan
+from verifier.auditing.marks import COMPARED
 from verifier.auditing.turn import TurnResult
 from verifier.offline.fault import Fault
 from verifier.offline.question import not_opened
@@ -127,7 +128,7 @@ def notes(
 ) -> tuple[Caveat, ...]:
     """What a reader might take for shown and is not."""
     session, turns = opened.session, opened.turns
-    reached = {result.turn for result in results if result.checked or result.fault is not None}
+    reached = {each.turn for each in results if each.checked or each.fault is not None or COMPARED in each.strip}
     rest = [turn for turn in turns if turn.number not in reached]
     unchecked = {
         "no-tokens": [turn for turn in rest if not turn.count],

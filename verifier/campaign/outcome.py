@@ -10,7 +10,7 @@ from typing import Any
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import SignedHead
 from verifiable.checking.verdict import APART, Status, Verdict
-from verifier.auditing.marks import compared
+from verifier.auditing.marks import COMPARED, compared
 from verifier.auditing.scope import audited
 from verifier.campaign.beacon import FileBeacon
 from verifier.campaign.listing import Listing
@@ -149,6 +149,11 @@ class Outcome:
     def tokens_compared(self) -> int:
         """Tokens that were recomputed and compared, whatever came out; `tokens_checked` counts those that agree."""
         return sum(compared(turn.strip) for verdict in self.verdicts for turn in audited(verdict).turns)
+
+    @property
+    def tokens_within(self) -> int:
+        """Those of `tokens_compared` that were compared within rounding, not bit for bit."""
+        return sum(turn.strip.count(COMPARED) for verdict in self.verdicts for turn in audited(verdict).turns)
 
     def counts(self) -> dict[str, int]:
         """How many sessions are what, by the names of `COUNTED`."""

@@ -143,11 +143,14 @@ MEANINGS = {
     "environment": Meaning("This machine could not carry the audit out.", "Anything about the provider."),
 }
 
+_HOLDS = Meaning("Every check that was made holds.", "Anything that is listed as not shown.")
 _OTHER = Meaning("The evidence does not hold.", _TAMPERED)
 _UNDECIDED = Meaning("The audit could not be decided.", "Anything about the provider.")
 
 
 def meaning(code: str | None) -> Meaning:
-    """The meaning of a reason code, also of one that is not listed here."""
-    known = MEANINGS.get(code or "")
+    """The meaning of a reason code, also of one that is not listed here; None is a pass."""
+    if code is None:
+        return _HOLDS
+    known = MEANINGS.get(code)
     return known or (_UNDECIDED if code in INCONCLUSIVE_CODES else _OTHER)

@@ -20,9 +20,13 @@ from verifier.report.strip import cell, describe, legend, safe, strip
 
 MOST_STRIPS = 60
 MOST_ALSO = 20
-_WORDS = {Status.EXACT: ("pass", "verified"), Status.FAILED: ("fail", "failed")}
+_WORDS = {
+    Status.EXACT: ("pass", "verified"),
+    Status.STATISTICAL: ("pass", "within rounding"),
+    Status.FAILED: ("fail", "failed"),
+}
 _CHECKED = {True: ("pass", "passed"), False: ("fail", "failed"), None: ("undecided", "not possible")}
-_MOODS = {Status.EXACT: "good", Status.FAILED: "bad"}
+_MOODS = {Status.EXACT: "good", Status.STATISTICAL: "good", Status.FAILED: "bad"}
 
 
 def render(outcome: Outcome) -> str:
@@ -61,6 +65,13 @@ def _banner(outcome: Outcome) -> tuple[str, str]:
             )
         return "Verified, exactly", f"<p>{safe(text)}</p>"
     worst = outcome.worst
+    if outcome.status is Status.STATISTICAL and worst is not None:
+        text = (
+            f"The provider's machine rounds otherwise than this one, so bits could not be compared. Within rounding, its "
+            f"numbers are those of the model it promised: {worst.summary}. This is weaker than an exact audit; what it "
+            "can't tell stands below."
+        )
+        return "Verified, within rounding", f"<p>{safe(text)}</p>"
     if worst is None:
         return "Inconclusive", "<p>There was no session to audit, so nothing was shown.</p>"
     if outcome.status is Status.FAILED:
@@ -112,19 +123,31 @@ def _failures(outcome: Outcome) -> str:
 
 
 def _checked(outcome: Outcome) -> str:
-    compared, total = outcome.tokens_compared, outcome.tokens_total
-    items = [f"{outcome.count(Status.EXACT)} of {plural(outcome.decided, 'session')} verified exactly"]
-    if compared:
+    within, total = outcome.tokens_within, outcome.tokens_total
+    exactly, checked = outcome.tokens_compared - within, outcome.tokens_checked
+    items = []
+    if outcome.count(Status.STATISTICAL):
+        count = f"{outcome.count(Status.STATISTICAL)} of {plural(outcome.decided, 'session')}"
+        items.append(f"{count} verified within rounding")
+    if outcome.count(Status.EXACT) or not items:
+        items.append(f"{outcome.count(Status.EXACT)} of {plural(outcome.decided, 'session')} verified exactly")
+    if exactly:
+        agree = sum(verdict.tokens_checked for verdict in outcome.verdicts if verdict.status is not Status.STATISTICAL)
         items.append(
-            f"{compared:,} of {total:,} tokens computed again with your own copy of the model, and every committed "
-            f"logit compared bit for bit: {outcome.tokens_checked:,} tokens agree in everything"
+            f"{exactly:,} of {total:,} tokens computed again with your own copy of the model, and every committed "
+            f"logit compared bit for bit: {agree:,} tokens agree in everything"
         )
-    if outcome.tokens_checked:
+    if within:
+        items.append(
+            f"{within:,} of {total:,} tokens computed again with your own copy of the model, and their committed logits "
+            "compared within rounding, not bit for bit"
+        )
+    if checked:
         items += [
             "each of those tokens drawn again from its record, the committed parameters and the turn's key",
             "their prompts, the delivered text, the reason why each answer ended, and the counts",
         ]
-    if not compared:
+    if not exactly and not within:
         items.append("no token was recomputed")
     items += outcome.tally()
     return _items(map(safe, items))
@@ -134,7 +157,7 @@ def _sessions(outcome: Outcome) -> str:
     rows = []
     for verdict in outcome.verdicts:
         session = audited(verdict).session
-        finding = "all tokens agree"
+        finding = "all tokens agree" if verdict.status is Status.EXACT else "no more than rounding apart"
         if verdict.code:
             finding = f"<code>{safe(verdict.code)}</code> {safe(place(verdict, False))}"
         opened = "" if session is None else moment(session.opened.time)
@@ -148,7 +171,7 @@ def _sessions(outcome: Outcome) -> str:
         )
     heads = (("Session", ""), ("Verdict", ""), ("Finding", ""), ("Turns", "n"), ("Tokens", "n"), ("Opened", ""))
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
-    caption = "One row a session, as drawn." if outcome.challenge is not None else "The session that was audited."
+    caption = "One row a session" + (", as drawn." if outcome.challenge is not None else ".")
     return (
         f'<div class="scroll"><table><caption>{caption}</caption><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"

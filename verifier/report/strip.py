@@ -6,7 +6,7 @@ from collections import Counter
 from html import escape
 
 from verifiable.cli import printable
-from verifier.auditing.marks import DIFFERS, NOT_SAMPLED, SUSPECT, UNCHECKED
+from verifier.auditing.marks import COMPARED, DIFFERS, NOT_SAMPLED, SUSPECT, UNCHECKED
 from verifier.auditing.scope import TurnDetails
 
 MOST_CELLS = 4000
@@ -14,9 +14,15 @@ MOST_CELLS = 4000
 _BORDERS = ((0.1, "a"), (1.0, "b"), (5.0, "c"))
 """Differences (logits) below which a cell has the class; larger ones have the last."""
 _LARGEST = "d"
-_MARKS = {NOT_SAMPLED: "s", SUSPECT: "q", UNCHECKED: "u"}
+_MARKS = {NOT_SAMPLED: "s", SUSPECT: "q", COMPARED: "w", UNCHECKED: "u"}
 
-_SAID = ((DIFFERS, "differ"), (NOT_SAMPLED, "not as drawn"), (SUSPECT, "suspect"), (UNCHECKED, "unchecked"))
+_SAID = (
+    (DIFFERS, "differ"),
+    (NOT_SAMPLED, "not as drawn"),
+    (SUSPECT, "suspect"),
+    (COMPARED, "compared within rounding"),
+    (UNCHECKED, "unchecked"),
+)
 
 LEGEND = (
     ("", "same bits here, and drawn as the nonce says"),
@@ -26,6 +32,7 @@ LEGEND = (
     ("d", "record differs by more"),
     ("s", "not the token that was drawn"),
     ("q", "among records of which some differ"),
+    ("w", "compared within rounding, not bit for bit"),
     ("u", "not checked"),
 )
 
@@ -62,7 +69,7 @@ def describe(turn: TurnDetails, first: int | None) -> str:
     marks = turn.strip
     counts = Counter(marks)
     same = len(marks) - sum(counts[mark] for mark in (DIFFERS, *_MARKS))
-    parts = [f"{len(marks)} tokens", f"{same} the same"]
+    parts = [f"{len(marks)} tokens", *([f"{same} the same"] if same or not counts[COMPARED] else [])]
     parts += [f"{counts[mark]} {words}" for mark, words in _SAID if counts[mark]]
     if first is not None:
         parts.append(f"the first at token {first}")
