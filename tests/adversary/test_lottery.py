@@ -16,17 +16,23 @@ import pytest
 
 from tests.gguf_files import small, write
 from tests.made_up_model import PROMPT, MadeUpModel
-from tests.sessions import PROVIDER, TRUST, Recording, ask, made_up, manifest, runtime
+from tests.sessions import PROVIDER, TIME, TRUST, Recording, ask, made_up, manifest, runtime
 from tests.simulator import KEY, LOGGED, Log, Provider, honest, other_model, send, serve
+from verifiable import limits
 from verifiable.checking.caveats import CAVEATS
 from verifiable.cli import main
+from verifiable.errors import VerificationError
 from verifiable.sampling.sampler import SamplingDefaults
+from verifiable.session.evidence import Evidence
 from verifiable.session.head import Head
+from verifiable.session.receipt import Receipt
 from verifiable.session.records import Finish
 from verifiable.wire.keys import PrivateKey
+from verifier.campaign import listing
+from verifier.campaign.beacon import QUICKNET
 from verifier.campaign.client import Client
 from verifier.campaign.weigh import current_manifest, weigh
-from verifier.commands import run
+from verifier.commands import options as command_options, run
 from verifier.model.reexecute import Probed
 
 OTHER_KEYS = manifest(session_keys=(PrivateKey.generate("acme/older", b"o" * 32).public,))
@@ -51,14 +57,17 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUpModel:
     return model
 
 
-def audit(provider: Provider, *options: str) -> tuple[int, dict[str, Any]]:
-    """What `verifiable audit URL` says of a provider: exit status and JSON."""
+KNOWN = ["--model", "model.gguf", "--trust", PROVIDER.public.vkey(), "--auditor-key", KEY]
+
+
+def audit(provider: Provider, *options: str, fresh: bool = False) -> tuple[int, dict[str, Any]]:
+    """What `verifiable audit URL` says of a provider: exit status and JSON. `fresh`: by a seed of its own."""
     with serve(provider) as url:
-        return audit_at(url, *options)
+        return audit_at(url, *options, fresh=fresh)
 
 
-def audit_at(target: str, *options: str) -> tuple[int, dict[str, Any]]:
-    known = ["--model", "model.gguf", "--trust", PROVIDER.public.vkey(), "--auditor-key", KEY, "--seed", "5a" * 32]
+def audit_at(target: str, *options: str, fresh: bool = False) -> tuple[int, dict[str, Any]]:
+    known = [*KNOWN, *([] if fresh else ["--seed", "5a" * 32])]
     code = main(["audit", target, *known, *options, "--sign", "me.key"])
     if code == 2:
         assert not Path("audit.report").exists()
@@ -141,7 +150,6 @@ def test_fillers_do_not_thin_out_what_is_drawn() -> None:
     provider = Provider([*(long(at, other_model) for at in range(3)), *(filler(at) for at in range(57))])
     code, facts = audit(provider, "--sessions", "9")
     assert (code, facts["failed"] > 0) == (1, True)
-    assert facts["challenge"]["plan"]["chances"]["0.25"] > 0.9
     assert facts["challenge"]["plan"]["tokens"] == 3 * 61 + 57 * 2
 
 
@@ -163,8 +171,227 @@ def test_a_size_that_nobody_signed_makes_no_session_light(lie: Callable[[dict[st
     provider.change = lists(lie)
     with serve(provider) as url, Client(url, auditor_key=KEY) as client:
         found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
-    assert found.unproven == 3
-    assert {found.weights[at.to_bytes(16, "big")] for at in range(3)} == {max(found.weights.values())}
+    assert set(found.unproven) == {at.to_bytes(16, "big") for at in range(3)}
+    assert set(found.weights) == set(found.listed) - set(found.unproven)
+
+
+def chance_of(facts: dict[str, Any]) -> float:
+    return float(facts["challenge"]["chance_at_share"]["chance"])
+
+
+def test_the_chance_is_over_sessions_that_were_checked() -> None:
+    """Two short sessions, and eight that stop in a long answer: what was drawn of those was not checked."""
+    code, facts = audit(Provider([honest(1), honest(2), *(crashed(at, 150) for at in range(3, 11))]), fresh=True)
+    assert (code, facts["verified"], facts["interrupted"]) == (0, 2, 8)
+    said = facts["challenge"]["chance_at_share"]
+    assert (said["sessions"], said["tokens"], said["room"]) == (2, 10, 2 * 6 + 8 * 149)
+    assert said["chance"] < 0.02
+    assert ("sessions-interrupted", True) in [(each["id"], "with 99%" in each["what"]) for each in facts["not_shown"]]
+    code, facts = audit(Provider([honest(1), honest(2)]), fresh=True)
+    assert (code, chance_of(facts)) == (0, 1.0)
+
+
+def test_a_session_of_which_a_turn_was_left_is_not_checked_whole() -> None:
+    before, made = stopped()
+    provider = Provider([made, honest(1)])
+    provider.earlier = {(made.session.hex(), before.log.size): before}
+    code, facts = audit(provider, fresh=True)
+    assert (code, facts["verified"], facts["challenge"]["chance_at_share"]["sessions"]) == (0, 2, 1)
+
+
+@pytest.mark.parametrize("options", [("--turns", "1"), ("--seed", "5a" * 32)])
+def test_no_chance_is_stated_of_turns_not_opened_or_a_seed_that_was_known(
+    options: tuple[str, ...], tmp_path: Path, output: Callable[[], str]
+) -> None:
+    provider = Provider([honest(at, turns=3) for at in (1, 2)])
+    code, facts = audit(provider, *options, fresh=True)
+    draw, ids = facts["challenge"], {each["id"] for each in facts["not_shown"]}
+    assert (code, draw["chance_at_share"], draw["plan"]["chances"]) == (0, None, None)
+    assert draw["no_chance"].startswith("No chance is stated")
+    assert ("seed-given" in ids) == draw["seed_given"] == (options[0] == "--seed")
+    output()
+    with serve(provider) as url:
+        assert main(["audit", url, *KNOWN, *options, "--html", "a.html"]) == 0
+    for said in (output(), (tmp_path / "a.html").read_text()):
+        assert "with a probability" not in said
+        assert "No chance is stated" in said
+
+
+def hollow(number: int, turns: int = 60) -> Recording:
+    """A session of many turns without a token, which cost nothing, and one of a token."""
+    made = Recording(session=(2000 + number).to_bytes(16, "big"))
+    stated = made.manifest
+    for _ in range(turns):
+        request = made.placed(ask(max_tokens=5))
+        params = request.params(stated.defaults, stated.k, stated.runtime.n_ctx, len(PROMPT))
+        made.leaves.append(made.log.begin_turn(request.turn_facts(PROMPT, params, request.nonce or b"")))
+        made.requests.append(request.canonical)
+        made.leaves.append(made.log.end_turn(Finish.CANCELLED, hashlib.sha256(b"").digest()))
+    made.turn(ask(max_tokens=1), PROMPT)
+    made.close()
+    return made
+
+
+def test_room_without_tokens_lowers_the_chance() -> None:
+    """Sessions of turns without a token are drawn for their size; the chance goes by the tokens that they hold."""
+    code, facts = audit(
+        Provider([*(hollow(at) for at in range(8)), honest(1), honest(2)]), "--sessions", "4", fresh=True
+    )
+    said = facts["challenge"]["chance_at_share"]
+    assert code == 0
+    assert said["tokens"] < 20 < 200 < said["room"]
+    assert said["chance"] < 0.05
+
+
+def test_manifests_that_cannot_be_had_make_no_session_heavy() -> None:
+    """Fillers under a manifest whose receipts are refused: each weighed as much as the heaviest, and hid the others."""
+    old = PrivateKey.generate("acme/old", b"o" * 32)
+
+    class Older(Recording):
+        def head(self, **change: Any) -> bytes:
+            return replace(self.log.head(TIME + 5000), **change).sign(old)
+
+    def older(number: int) -> Recording:
+        made = Older(session=(3000 + number).to_bytes(16, "big"), manifest=manifest(session_keys=(old.public,)))
+        made.turn(ask(max_tokens=1), PROMPT)
+        made.close()
+        return made
+
+    provider = Provider([*(long(at, other_model) for at in range(1, 5)), *(older(at) for at in range(40))])
+
+    def refuses(handler: Any) -> None:
+        return send(handler, b"{}", 503) if "/receipt" in handler.path else provider(handler)
+
+    with serve(refuses) as url, Client(url, auditor_key=KEY) as client:
+        found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
+    assert (len(found.weights), len(found.unproven)) == (4, 40)
+    with serve(refuses) as url:
+        code, facts = audit_at(url, "--sessions", "2")
+    assert (code, facts["failed"], facts["verified"]) == (1, 2, 2)
+    assert ("heads-not-checked", True) in [(each["id"], "40 of 44" in each["what"]) for each in facts["not_shown"]]
+
+
+def test_one_refused_receipt_does_not_keep_a_manifest_from_being_read() -> None:
+    provider = Provider([long(at) for at in range(4)])
+    provider.change = lambda path, body: OTHER_KEYS.sign(PROVIDER) if path == "/v1/manifest" else body
+    refused: list[str] = []
+
+    def once(handler: Any) -> None:
+        if "/receipt" in handler.path and not refused:
+            refused.append(handler.path)
+            return send(handler, b"{}", 503)
+        return provider(handler)
+
+    with serve(once) as url, Client(url, auditor_key=KEY) as client:
+        found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
+    assert (len(refused), found.unproven) == (1, ())
+
+
+def test_more_manifests_than_a_few_are_read() -> None:
+    keys = [PrivateKey.generate(f"acme/{at}", bytes([at + 1]) * 32) for at in range(40)]
+
+    class Signed(Recording):
+        key = keys[0]
+
+        def head(self, **change: Any) -> bytes:
+            return replace(self.log.head(TIME + 5000), **change).sign(self.key)
+
+    made = []
+    for at, key in enumerate(keys):
+        each = Signed(session=(at + 1).to_bytes(16, "big"), manifest=manifest(session_keys=(key.public,)))
+        each.key = key
+        each.turn(ask(max_tokens=1), PROMPT)
+        each.close()
+        made.append(each)
+    with serve(Provider(made)) as url, Client(url, auditor_key=KEY) as client:
+        found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
+    assert (len(found.weights), found.unproven) == (40, ())
+
+
+def test_a_list_that_is_not_read_whole_is_called_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = Provider([honest(at) for at in range(1, 5)])
+    assert "list-cut" not in {each["id"] for each in audit(provider)[1]["not_shown"]}
+    monkeypatch.setattr(listing, "MAX_SESSIONS", 4)
+    assert "list-cut" not in {each["id"] for each in audit(provider)[1]["not_shown"]}
+    monkeypatch.setattr(listing, "MAX_SESSIONS", 3)
+    code, facts = audit(provider)
+    assert (code, facts["challenge"]["population"], facts["challenge"]["list"]["cut"]) == (0, 3, True)
+    assert "list-cut" in {each["id"] for each in facts["not_shown"]}
+    monkeypatch.setattr(limits, "PAGES", 1)
+    with serve(provider) as url, Client(url) as client, pytest.raises(VerificationError, match="too many pages"):
+        client.sessions(100)
+
+
+# Whose sessions.
+
+
+def test_sessions_of_another_trusted_provider_are_named_and_count_for_no_chance(
+    tmp_path: Path, output: Callable[[], str]
+) -> None:
+    """A reseller lists sessions that it had as the client of another provider whom the auditor trusts, too."""
+    key, session_key = PrivateKey.generate("cheap-ai", b"a" * 32), PrivateKey.generate("cheap-ai/s", b"b" * 32)
+    stated = manifest(provider="cheap-ai", session_keys=(session_key.public,))
+
+    class Resold(Recording):
+        def head(self, **change: Any) -> bytes:
+            return replace(self.log.head(TIME + 5000), **change).sign(session_key)
+
+        def receipt(self, turn: int | None = None) -> Receipt:
+            return replace(super().receipt(turn), manifest=stated.sign(key))
+
+        def evidence(self, *args: Any, **options: Any) -> Evidence:
+            return replace(super().evidence(*args, **options), manifest=stated.sign(key))
+
+    own = Resold(session=bytes([9]) * 16, manifest=stated)
+    own.turn(ask(max_tokens=1), PROMPT)
+    own.close()
+    provider = Provider([honest(1), honest(2), own])
+    provider.change = lambda path, body: stated.sign(key) if path == "/v1/manifest" else body
+    code, facts = audit(provider, "--trust", key.public.vkey(), fresh=True)
+    assert (code, facts["verified"], facts["challenge"]["chance_at_share"]["sessions"]) == (0, 3, 1)
+    assert ("other-signer", True) in [(each["id"], "2 of 3, by acme" in each["what"]) for each in facts["not_shown"]]
+    output()
+    with serve(provider) as url:
+        assert main(["audit", url, *KNOWN, "--trust", key.public.vkey(), "--html", "a.html"]) == 0
+    said = output()
+    assert said.count("\nProvider ") + said.startswith("Provider ") == 2
+    assert ": 2 sessions" in said
+    assert ": 1 session" in said
+    for text in (said, (tmp_path / "a.html").read_text()):
+        assert "cheap-ai+" in text
+        assert "acme+" in text
+
+
+def test_sessions_under_several_manifests_have_a_line_each(output: Callable[[], str]) -> None:
+    """The first session's settings are not those of all."""
+    coarse = manifest(runtime=runtime(type_k="q4_0", type_v="q4_0"))
+    with serve(Provider([honest(1), honest(2, stated=coarse), honest(3, stated=coarse)])) as url:
+        assert main(["audit", url, *KNOWN, "--html", "a.html"]) == 0
+    for said in (output(), Path("a.html").read_text()):
+        assert "KV cache bf16/bf16" in said
+        assert "KV cache q4_0/q4_0" in said
+        assert coarse.digest().hex()[:8] in said
+
+
+def test_a_beacon_is_named_with_whether_its_signature_was_checked(
+    monkeypatch: pytest.MonkeyPatch, output: Callable[[], str]
+) -> None:
+    """On the terminal, in the page and among what is not shown; the command that repeats the audit names it."""
+    number = (TIME // 1000 - QUICKNET.genesis) // QUICKNET.period + 1000
+    Path("round.json").write_text(json.dumps({"round": number, "signature": "01" * 48}))
+    monkeypatch.setattr(command_options, "find_spec", lambda name: None)  # as without the extra
+    with serve(Provider([honest(1), honest(2)])) as url:
+        assert main(["audit", url, *KNOWN, "--beacon", "round.json", "--html", "a.html"]) == 0
+        said = [output(), Path("a.html").read_text()]
+        assert main(["audit", url, *KNOWN, "--beacon", "round.json", "--json"]) == 0
+    facts = json.loads(output())
+    for each in said:
+        assert f"drand quicknet, round {number} of " in each
+        assert "its signature was not checked" in each
+        assert "stood before the beacon" in each
+    assert {"beacon-before", "beacon-not-checked"} <= {each["id"] for each in facts["not_shown"]}
+    assert "--beacon round.json" in facts["command"]
+    assert not facts["challenge"]["seed_given"]
 
 
 def test_heads_of_earlier_manifests_are_verified_by_the_receipts_of_their_sessions() -> None:
@@ -172,7 +399,7 @@ def test_heads_of_earlier_manifests_are_verified_by_the_receipts_of_their_sessio
     provider.change = lambda path, body: OTHER_KEYS.sign(PROVIDER) if path == "/v1/manifest" else body
     with serve(provider) as url, Client(url, auditor_key=KEY) as client:
         found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
-    assert found.unproven == 0
+    assert not found.unproven
     assert sum("receipt" in path for path in provider.asked) == 1
 
 
@@ -239,7 +466,7 @@ def test_one_client_that_left_and_one_crash_leave_an_honest_provider_verified(
     said = output()
     assert "2 of 2 sessions" in said
     assert "1 had no token" in said
-    assert f"with {weights[3] / sum(weights):.0%} of the tokens drawn" in said
+    assert f"with {weights[3] / sum(weights):.0%} of the room drawn" in said
 
 
 @pytest.mark.parametrize("made", [empty(3), crashed(4), crashed(4, 0)])

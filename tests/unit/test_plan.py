@@ -17,7 +17,7 @@ from hypothesis import given, strategies as st
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.session.challenge import draw_sessions, session_lot, weight_of
 from verifier.campaign.beacon import DEFAULT, QUICKNET, FileBeacon, Round
-from verifier.campaign.plan import Clocked, caught, parse_time, plan
+from verifier.campaign.plan import Clocked, at_least, caught, parse_time, plan
 
 QUICK: dict[str, Any] = {
     "round": 1000,
@@ -135,23 +135,46 @@ def test_a_rate_is_a_share_of_all_and_at_least_one():
 
 
 def test_a_plan_says_before_it_starts_what_it_can_reach_and_assumes():
-    planned = plan(equal(1000), 50, budget=600.0, turns=2, known=equal(4), unproven=3)
+    planned = plan(equal(1000), 50, budget=600.0, known=equal(4), unproven=3)
     lines = planned.lines()
-    assert "50 of the 1,000 sessions" in lines[0]
+    assert "53 of the 1,003 sessions" in lines[0]
     assert "4 of 4 receipts" in lines[0]
     assert "600 seconds" in lines[0]
     (row,) = (line.split() for line in lines if line.strip().startswith("5%"))
     assert row == ["5%", f"{caught(equal(1000), 50, 0.05):.1%}", "100.0%"]
     rest = " ".join(lines[6:])
     assert "9,000 tokens" in rest
-    assert "At most 2 turns" in rest
-    assert "3 sessions could not be checked" in rest
+    assert "3 sessions could not be checked: 3 of them are drawn apart" in rest
     assert "--receipts" not in rest
     assert "--receipts" in " ".join(plan(equal(9), 3).assumes())
-    facts = planned.to_json(10, 4)
-    assert facts["chances"]["0.05"] == round(caught(equal(1000), 10, 0.05), 6)
+    facts = planned.to_json(12, 10, 4)
+    assert facts["chances"]["0.05"] == pytest.approx(caught(equal(1000), 10, 0.05), abs=1e-6)
     assert facts["receipts"]["chances"]["0.01"] == 1.0
     assert facts["assumes"] == planned.assumes()
+    assert planned.to_json(12, None)["chances"] is None
+
+
+@pytest.mark.parametrize("said", [{"turns": 2}, {"given": True}])
+def test_a_plan_that_can_say_nothing_of_chances_says_why(said):
+    """Of some turns a session may be met and its cheat not; a seed that was given may have been known."""
+    planned = plan(equal(1000), 50, known=equal(4), **said)
+    assert planned.table() == []
+    assert "caught" not in " ".join(planned.lines())
+    assert planned.silent is not None
+    assert planned.silent in " ".join(planned.lines())
+
+
+def test_sessions_without_a_signed_size_thin_out_no_others():
+    """However many they are, the others' chances stay; as many of them are drawn apart."""
+    alone, beside = plan([60] * 50, 20), plan([60] * 50, 20, unproven=100_000)
+    assert alone.table() == beside.table()
+    assert (beside.population, beside.sessions) == (100_050, 40)
+    assert plan([60] * 50, 20, 0.1, unproven=100).unproven.sessions == 10
+
+
+def test_a_least_probability_is_never_rounded_up():
+    assert [at_least(chance) for chance in (0.996, 0.29, 1.0)] == ["99%", "29%", "100%"]
+    assert at_least(0.98999, 1) == "98.9%"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])

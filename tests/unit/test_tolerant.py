@@ -204,7 +204,15 @@ def test_reports_of_a_pass_within_rounding_call_it_that(calibration):
     assert f"{8 * TOKENS} of {8 * TOKENS} tokens computed again" in page
     assert "compared within rounding, not bit for bit" in page
     assert f"{TOKENS} tokens, {TOKENS} compared within rounding" in page
-    wrong = "Inconclusive", "does not hold", "no pass", "tokens agree", "compared bit for bit", "same bits", "not recomputed"
+    wrong = (
+        "Inconclusive",
+        "does not hold",
+        "no pass",
+        "tokens agree",
+        "compared bit for bit",
+        "same bits",
+        "not recomputed",
+    )
     assert not [said for said in wrong if said in page]
     assert outcome.tokens_within == outcome.tokens_compared == 8 * TOKENS
 

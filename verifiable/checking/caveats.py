@@ -37,6 +37,13 @@ CAVEATS = {
     "list-not-compared": "That the list from which sessions were drawn has all that stand in the provider's log",
     "sessions-too-young": "Sessions whose heads say that they are younger than the beacon's round: they were left out",
     "heads-ahead": "That the provider's times are right: heads that say they were signed after this machine's clock",
+    "list-cut": "Sessions older than those that the list was read for",
+    "heads-not-checked": "Sessions whose heads could not be checked before the draw: no chance is about them",
+    "seed-given": "That nobody knew what would be drawn: the seed was given to this audit, not drawn by it",
+    "beacon-before": "That the sessions stood before the beacon's round: their times are the provider's word",
+    "beacon-not-checked": "That the round is the beacon's: its signature was not checked; the extra `beacon` does",
+    "other-signer": "That sessions are this provider's own: another of the trusted keys signed them",
+    "sessions-interrupted": "Sessions whose logs stop in the middle of an answer: they were not checked",
     "sessions-not-drawn": "Sessions not drawn",
     "sessions-undecided": "Sessions that could not be decided; they do not count as passed",
 }

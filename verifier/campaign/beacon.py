@@ -8,6 +8,7 @@ fetches it, but it convinces no third party until that party checks the round at
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from verifiable import files
+from verifiable.checking.caveats import Caveat
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.wire.text import from_hex
 
@@ -129,6 +131,16 @@ class FileBeacon:
     def time(self) -> int:
         """When the round was due, in ms since 1970. What a provider signed later, it may have chosen knowing it."""
         return self.chain.time_of(self.round.number)
+
+    def __str__(self) -> str:
+        names = [name for name, chain in CHAINS.items() if chain == self.chain]
+        when = datetime.datetime.fromtimestamp(self.time / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        checked = "its signature was checked" if self.verified else "its signature was not checked"
+        return f"drand {names[0] if names else self.chain.hash}, round {self.round.number} of {when}; {checked}"
+
+    def caveats(self) -> list[Caveat]:
+        """What a draw from it does not rest on."""
+        return [Caveat("beacon-before"), *([] if self.verified else [Caveat("beacon-not-checked")])]
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -24,7 +24,7 @@ from verifier.campaign.outcome import Challenge
 from verifier.campaign.plan import ChallengePlan, Clocked, plan
 from verifier.campaign.published import Published, check_log
 from verifier.campaign.remember import Contradiction
-from verifier.campaign.weigh import Held, current_manifest, weigh
+from verifier.campaign.weigh import Held, current, weigh
 
 GROUP = 32
 """Sessions for each process that are fetched before they are audited."""
@@ -46,6 +46,7 @@ def audit_provider(
     announce: Callable[[ChallengePlan], None] = lambda plan: None,
     crew: Sequence[Member] = (),
     known: Sequence[Held] | None = None,
+    given: bool = False,
 ) -> tuple[list[Verdict], Challenge]:
     """Draw `count` of the provider's sessions and audit them, with at most `turns` turns of each.
 
@@ -59,6 +60,7 @@ def audit_provider(
         crew: processes that share the work; one, the auditor's own, where empty.
         known: what clients hand over of their sessions, of which as many are drawn; they are audited first, and have
             to be opened as the list's sessions have.
+        given: the seed is one that was given to the auditor.
 
     Sessions are fetched in groups, so that those that begin alike can be audited one after the other; under a budget in
     groups of one for each process, since a provider must not be able to have its worst sessions come last.
@@ -67,7 +69,7 @@ def audit_provider(
         PolicyError: the rate is out of range; no trusted key signed the provider's manifest; there is no such host.
         VerificationError: the list cannot be had, or is none (`unreachable`).
     """
-    manifest = current_manifest(client, auditor.trust)
+    manifest, signer = current(client, auditor.trust)
     log_key = None if manifest is None else manifest.log
     published = _published(auditor, client, log_key)
     listing = read_listing(client, manifest, published)
@@ -82,14 +84,17 @@ def audit_provider(
         budget,
         turns=turns,
         known=None if known is None else list(own.values()),
-        unproven=weighed.unproven,
+        unproven=len(weighed.unproven),
         excluded=weighed.excluded,
         ahead=weighed.ahead,
+        given=given,
     )
     announce(planned)
     drawn_with = auditor.seed = seed()
     handed = [] if planned.known is None else draw_sessions(drawn_with, own, planned.known.sessions)
-    chosen = draw_sessions(drawn_with, weighed.weights, planned.sessions)
+    chosen = draw_sessions(drawn_with, weighed.weights, planned.listed.sessions)
+    apart = draw_sessions(drawn_with, dict.fromkeys(weighed.unproven, 1), planned.unproven.sessions)
+    drawn = [session for pair in itertools.zip_longest(chosen, apart) for session in pair if session is not None]
     members = crew or [Member(auditor.worker, client)]
     known_logs = {} if published is None or log_key is None else {log_key.raw: published}
     log = LogReader(client, auditor.trust, auditor.delay, auditor.memory, auditor.quorum, known_logs)
@@ -99,7 +104,7 @@ def audit_provider(
     most = len(members) * (1 if budget is not None else GROUP)
     held = [each for session in handed for each in known or () if each.session == session]
     wanted = [each.wanted(drawn_with, turns, weighed.listed.get(each.session)) for each in held]
-    wanted += [Fetched(session, weighed.listed[session], size=weighed.listed[session].size) for session in chosen]
+    wanted += [Fetched(session, weighed.listed[session], size=weighed.listed[session].size) for session in drawn]
     waiting, total = deque(wanted), len(wanted)
     for groups in itertools.count():
         if not waiting or not clocked.allows(groups):
@@ -109,9 +114,17 @@ def audit_provider(
         verdicts += [conclude(auditor, client, log, *pair) for pair in zip(group, audited, strict=True)]
     tell(total, total)
     from_receipts = min(len(held), len(verdicts))
-    drawn = (*(each.weight for each in held), *(weighed.weights[session] for session in chosen))
+    weights = {**own, **weighed.weights}
     return verdicts, Challenge(
-        drawn_with, planned, len(verdicts) - from_receipts, turns, from_receipts, drawn[: len(verdicts)], listing
+        drawn_with,
+        planned,
+        len(verdicts) - from_receipts,
+        turns,
+        from_receipts,
+        {session.hex(): weights[session] for session in (*handed, *chosen)},
+        frozenset(session.hex() for session in chosen),
+        listing,
+        signer,
     )
 
 

@@ -85,8 +85,8 @@ class Client:
                 if len(sessions) >= most:
                     return list(sessions.values())
             if before is None:
-                break
-        return list(sessions.values())
+                return list(sessions.values())
+        raise _unreachable("the provider's list has too many pages", f"at most {limits.PAGES}", "more")
 
     def receipt(self, session: bytes, size: int | None = None) -> bytes:
         """The receipt of a session, under the head of `size` leaves or the newest."""

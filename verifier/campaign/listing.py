@@ -41,6 +41,7 @@ class Listing:
         read, logged: entries of the log that were read, and how many it has.
         others: entries read that are no heads by a session key of the manifest in force.
         unread: why the log was not read, where the manifest names one.
+        cut: the list is longer than what is read of it, so that its last entries are missing.
     """
 
     entries: Sequence[Listed] = ()
@@ -49,6 +50,7 @@ class Listing:
     logged: int = 0
     others: int = 0
     unread: str | None = None
+    cut: bool = False
 
     @property
     def finding(self) -> Verdict | None:
@@ -65,11 +67,12 @@ class Listing:
         return from_error(error)
 
     def caveats(self) -> list[Caveat]:
+        made = [Caveat("list-cut", f"the first {MAX_SESSIONS:,} of the list")] if self.cut else []
         if self.unread is not None:
-            return [Caveat("list-not-compared", self.unread)]
+            return [*made, Caveat("list-not-compared", self.unread)]
         part = [f"{self.read:,} of its {self.logged:,} entries were read"] if self.read < self.logged else []
         part += [f"{self.others:,} are no heads by the keys of the manifest in force"] if self.others else []
-        return [Caveat("list-not-compared", "; ".join(part))] if part else []
+        return [*made, Caveat("list-not-compared", "; ".join(part))] if part else made
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -78,6 +81,7 @@ class Listing:
             "log_entries_of_others": self.others,
             "left_out": [session.hex() for session in self.left_out],
             "unread": self.unread,
+            "cut": self.cut,
         }
 
 
@@ -97,9 +101,10 @@ def read_listing(client: Client, manifest: Manifest | None, log: Published | Ver
             size, count, others = log.checkpoint.size, len(entries), sum(head is None for _, head in heads)
         except VerificationError as error:
             unread = error.what
-    listed = {entry.session: entry for entry in client.sessions(MAX_SESSIONS)}
-    if len(listed) >= MAX_SESSIONS and unread is None:
-        return Listing(list(listed.values()), (), 0, size, 0, f"it goes back {MAX_SESSIONS:,} sessions only")
+    shown = client.sessions(MAX_SESSIONS + 1)
+    listed = {entry.session: entry for entry in shown[:MAX_SESSIONS]}
+    if len(shown) > MAX_SESSIONS:  # what it leaves out may be in the rest
+        return Listing(list(listed.values()), logged=size, unread=unread or "the list was not read whole", cut=True)
     missing = {
         session: entry
         for session, entry in logged.items()

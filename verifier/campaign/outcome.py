@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from verifiable.checking.caveats import Caveat
-from verifiable.checking.checks import SignedHead
+from verifiable.checking.checks import OpenedSession, SignedHead
 from verifiable.checking.verdict import APART, Status, Verdict
+from verifiable.wire.keys import PublicKey
 from verifier.auditing.marks import COMPARED, compared
 from verifier.auditing.scope import audited
 from verifier.campaign.beacon import FileBeacon
 from verifier.campaign.listing import Listing
-from verifier.campaign.plan import ChallengePlan, caught
+from verifier.campaign.plan import ChallengePlan, at_least, caught
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.tolerant import Decision
 
@@ -35,14 +37,54 @@ def counted_as(status: Status, code: str | None) -> str:
     return (APART.get(code or "") if status is Status.INCONCLUSIVE else None) or _NAMES.get(status, "inconclusive")
 
 
+_PARTLY = {"turn-interrupted", "turns-not-opened", "turns-not-recomputed"}
+"""Caveats of sessions of which a part was not checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """The least probability that a provider which cheats in `SHARE` of the tokens that can be checked was caught, where
+    the list's room holds as many of them as the room of the sessions that were drawn.
+
+    Args:
+        sessions: sessions of the list of which everything was checked, and that held something to check.
+        tokens: those that were checked in them.
+        room: what all sessions that were drawn from the list have room for, by their signed sizes.
+    """
+
+    chance: float
+    sessions: int
+    tokens: int
+    room: int
+
+    def __str__(self) -> str:
+        return (
+            f"The sessions drawn have room for {self.room:,} tokens by their signed sizes; {self.tokens:,} were "
+            f"checked, in {self.sessions:,} whole sessions. If the rest of the list is alike, a provider that cheats "
+            f"in {SHARE:.0%} of the tokens that can be checked would have been caught with a probability of at least "
+            f"{at_least(self.chance)}."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "share": SHARE,
+            "chance": math.floor(self.chance * 1e6) / 1e6,
+            "sessions": self.sessions,
+            "tokens": self.tokens,
+            "room": self.room,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Challenge:
     """How the sessions were chosen: as planned, by a seed drawn after the list was fetched.
 
     Args:
         drawn: sessions of the list that were audited, after `receipts` of clients that the auditor knows.
-        weights: the weight of each session audited, in their order.
+        weights: the weights of the sessions drawn, by their ids; those without a signed size have none.
+        of_list: which of these were drawn from the list.
         listing: the provider's list, as it was held against its log.
+        signer: the key that signed the manifest that the provider serves.
     """
 
     seed: bytes
@@ -50,33 +92,40 @@ class Challenge:
     drawn: int
     turns: int | None = None
     receipts: int = 0
-    weights: tuple[int, ...] = ()
+    weights: Mapping[str, int] = field(default_factory=dict)
+    of_list: frozenset[str] = frozenset()
     listing: Listing = field(default_factory=Listing)
+    signer: PublicKey | None = None
 
     @property
     def population(self) -> int:
         return self.plan.population
 
-    @property
-    def chance(self) -> float:
-        """Least probability that a provider which cheats in `SHARE` of its list's tokens would have been caught."""
-        return caught(self.plan.listed.weights, self.drawn, SHARE)
-
     def caveats(self) -> list[Caveat]:
         """What the draw does not rest on."""
         made = self.listing.caveats()
+        made += [Caveat("seed-given")] if self.plan.given else []
+        unproven = self.plan.unproven.population
+        made += [Caveat("heads-not-checked", f"{unproven:,} of {self.population:,}")] if unproven else []
         made += [Caveat("sessions-too-young", f"{self.plan.excluded:,}")] if self.plan.excluded else []
         return made + ([Caveat("heads-ahead", f"{self.plan.ahead:,}")] if self.plan.ahead else [])
 
-    def to_json(self) -> dict[str, Any]:
+    def is_of(self, verdict: Verdict) -> bool:
+        """Whether no other key signed the session than that of the provider's own manifest, as far as is known."""
+        session = audited(verdict).session
+        return session is None or self.signer is None or session.signed.key == self.signer
+
+    def to_json(self, chance: Chance | None) -> dict[str, Any]:
         return {
             "seed": self.seed.hex(),
+            "seed_given": self.plan.given,
             "population": self.population,
             "drawn": self.drawn,
             "receipts": self.receipts,
             "turns": self.turns,
-            "plan": self.plan.to_json(self.drawn, self.receipts),
-            "chance_at_share": {"share": SHARE, "chance": round(self.chance, 6)},
+            "plan": self.plan.to_json(self.drawn, None if chance is None else chance.sessions, self.receipts),
+            "chance_at_share": None if chance is None else chance.to_json(),
+            "no_chance": self.plan.silent,
             "list": self.listing.to_json(),
         }
 
@@ -134,8 +183,15 @@ class Outcome:
     @property
     def signed(self) -> SignedHead | None:
         """The first session's head and manifest, as far as one was opened."""
-        sessions = (audited(verdict).session for verdict in self.verdicts)
-        return next((session.signed for session in sessions if session is not None), None)
+        return next((session.signed for session in _sessions(self.verdicts)), None)
+
+    @property
+    def manifests(self) -> list[tuple[SignedHead, int]]:
+        """Each signed manifest that sessions were made under, by the first's head, and how many sessions those are."""
+        signed = [session.signed for session in _sessions(self.verdicts)]
+        counts = Counter((each.key.kid, each.manifest.digest()) for each in signed)
+        first = {(each.key.kid, each.manifest.digest()): each for each in reversed(signed)}
+        return [(first[name], number) for name, number in counts.items()]
 
     @property
     def tokens_checked(self) -> int:
@@ -179,11 +235,47 @@ class Outcome:
 
     def share(self, name: str) -> float | None:
         """The share of the audited sessions' weight that is counted as `name`; None where they were not drawn."""
-        weights = () if self.challenge is None else self.challenge.weights
-        if len(weights) != len(self.verdicts) or not weights:
+        weights = {} if self.challenge is None else self.challenge.weights
+        audits = [each for each in self.verdicts if each.session in weights]
+        total = sum(weights[str(each.session)] for each in audits)
+        some = sum(weights[str(each.session)] for each in audits if counted_as(each.status, each.code) == name)
+        return some / total if total else None
+
+    @property
+    def room(self) -> int:
+        """Tokens for which the audited sessions have room by their signed sizes, as far as they were drawn by these."""
+        weights = {} if self.challenge is None else self.challenge.weights
+        return sum(weights.get(session, 0) for session in {str(each.session) for each in self.verdicts})
+
+    @property
+    def chance(self) -> Chance | None:
+        """What the draw would have caught, of which all was verified bit for bit; None where nothing can be said."""
+        drawn = self.challenge
+        if drawn is None or drawn.plan.silent is not None or self.status is not Status.EXACT:
             return None
-        pairs = zip(self.verdicts, weights, strict=True)
-        return sum(weight for each, weight in pairs if counted_as(each.status, each.code) == name) / sum(weights)
+        audits = [each for each in self.verdicts if each.session in drawn.of_list]
+        room = sum(drawn.weights[session] for session in {str(each.session) for each in audits})
+        partly = {each.session for each in audits if not self._whole(each)}
+        whole = {str(each.session): each.tokens_checked for each in audits if each.session not in partly}
+        tokens, sessions = sum(whole.values()), len(whole)
+        weights = drawn.plan.listed.weights
+        chance = caught(weights, sessions, SHARE * tokens / room) if room else 0.0
+        return Chance(chance, sessions, tokens, room)
+
+    def chances(self) -> list[str]:
+        """What is to be said of chances beside a pass: at most a sentence."""
+        drawn = self.challenge
+        if drawn is None or self.status is not Status.EXACT or drawn.population < 2:
+            return []
+        if self.chance is None:
+            return [drawn.plan.silent] if drawn.plan.silent is not None else []
+        round_of = "" if self.beacon is None else " That is said of sessions that stood before the beacon's round."
+        return [f"{self.chance}{round_of}"]
+
+    def _whole(self, verdict: Verdict) -> bool:
+        """Whether every token of a session was recomputed, and the provider itself signed it."""
+        ours = self.challenge is None or self.challenge.is_of(verdict)
+        return verdict.status is Status.EXACT and ours and not {note.id for note in verdict.notes} & _PARTLY
 
     def tally(self) -> list[str]:
         """What the sessions come to, a sentence each: how many are what, and why some could not be checked."""
@@ -202,7 +294,7 @@ class Outcome:
             said.append(f"{counts['nothing_to_check']} had no token, so there was nothing to check.")
         if counts["interrupted"]:
             share = self.share("interrupted")
-            part = "" if share is None else f", with {share:.0%} of the tokens drawn"
+            part = "" if share is None else f", with {share:.0%} of the room drawn"
             said.append(
                 f"{counts['interrupted']} stop in the middle of an answer{part}, after a crash, or so the provider "
                 "says. They were not checked."
@@ -224,7 +316,17 @@ class Outcome:
         if self.challenge is not None and self.challenge.drawn < self.challenge.population:
             rest = self.challenge.population - self.challenge.drawn
             notes.append(Caveat("sessions-not-drawn", f"{rest} of {self.challenge.population}"))
-        undecided = self.counts()["inconclusive"]
+        counts = self.counts()
+        undecided = counts["inconclusive"]
+        if counts["interrupted"] and self.challenge is not None:
+            share = self.share("interrupted")
+            part = "" if share is None else f", with {share:.0%} of the room drawn"
+            notes.append(Caveat("sessions-interrupted", f"{counts['interrupted']}{part}"))
+        others = [each for each in self.verdicts if self.challenge is not None and not self.challenge.is_of(each)]
+        if others:
+            names = ", ".join(dict.fromkeys(each.signed.by for each in _sessions(others)))
+            notes.append(Caveat("other-signer", f"{len(others)} of {len(self.verdicts)}, by {names}"))
+        notes += [] if self.beacon is None else self.beacon.caveats()
         if undecided and self.challenge is not None:
             notes.append(Caveat("sessions-undecided", str(undecided)))
         return [*notes, *merge([verdict.notes for verdict in self.verdicts])]
@@ -258,8 +360,14 @@ class Outcome:
         if self.decision is not None and self.calibration is not None:
             facts["tolerant"] = {**self.decision.to_json(), "claimed": self.calibration.claimed()}
         if self.challenge is not None:
-            facts["challenge"] = self.challenge.to_json()
+            facts["challenge"] = self.challenge.to_json(self.chance)
         return facts
+
+
+def _sessions(verdicts: Iterable[Verdict]) -> list[OpenedSession]:
+    """The sessions that verdicts opened."""
+    opened = (audited(verdict).session for verdict in verdicts)
+    return [session for session in opened if session is not None]
 
 
 def merge(notes: Sequence[Sequence[Caveat]]) -> list[Caveat]:

@@ -2,8 +2,8 @@
 
 What an audit costs is measured here, not guessed: the first session's tokens a second set the pace. What it can show
 is arithmetic: sessions are drawn without replacement, each in proportion to its weight, the tokens that its signed size
-has room for. So the chance to meet cheating is stated for a share of the committed tokens, not of the sessions, which a
-provider can make more of at will.
+has room for. So the chance to meet cheating is stated for a share of that room, not of the sessions, which a provider
+can make more of at will. How much of the room holds tokens is known once sessions are audited.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from verifiable.errors import MalformedError, PolicyError
 
 SHARES = (0.01, 0.05, 0.1, 0.25)
-"""Shares of cheated tokens for which a plan says what it would catch."""
+"""Shares of the room, that of the sessions with cheated tokens, for which a plan says what it would catch."""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _BUDGET = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh])", re.ASCII)
 
@@ -29,6 +29,12 @@ def parse_time(text: str, option: str = "--budget") -> float:
     if match is None or float(match[1]) <= 0.0:
         raise MalformedError(option, expected="a time such as 90s, 10m or 1.5h", found=text)
     return float(match[1]) * _UNITS[match[2]]
+
+
+def at_least(chance: float, digits: int = 0) -> str:
+    """A least probability in percent, never rounded up."""
+    scale = 10**digits
+    return f"{math.floor(chance * 100 * scale + 1e-9) / scale:.{digits}f}%"
 
 
 def caught(weights: Sequence[int], drawn: int, share: float) -> float:
@@ -62,16 +68,18 @@ class Pool:
         return len(self.weights)
 
     def chances(self, drawn: int) -> dict[float, float]:
-        """Share of cheated tokens -> least probability of meeting a session with some, with `drawn` sessions."""
+        """Share of the room -> least probability of meeting a session of those that have it, with `drawn` sessions."""
         return {share: caught(self.weights, drawn, share) for share in SHARES}
 
-    def to_json(self, drawn: int) -> dict[str, Any]:
+    def to_json(self, drawn: int, checked: int | None) -> dict[str, Any]:
+        """With the chances where so many were checked; none where that is None."""
+        chances = {} if checked is None else self.chances(checked)
         return {
             "population": self.population,
             "tokens": sum(self.weights),
             "planned": self.sessions,
             "drawn": drawn,
-            "chances": {f"{share:g}": round(chance, 6) for share, chance in self.chances(drawn).items()},
+            "chances": {f"{share:g}": math.floor(chance * 1e6) / 1e6 for share, chance in chances.items()} or None,
         }
 
 
@@ -85,10 +93,11 @@ class ChallengePlan:
         rate: the share that was asked for, where one was.
         budget: seconds after which the audit stops drawing, if any.
         turns: most turns of a session that are drawn, where there is a bound.
-        unproven: sessions of the list whose head could not be checked before the draw. They weigh as much as the
-            heaviest, so that a size that nobody signed hides nothing.
+        unproven: sessions of the list whose head could not be checked before the draw. Nobody signed their sizes, so
+            they are drawn apart, each as likely as another: they thin out no others, and no chance is about them.
         excluded: sessions whose heads say that they were signed at the beacon's round or later.
         ahead: sessions whose heads say that they were signed after this machine's clock, and the skew of clocks.
+        given: the seed was given to the auditor, so it may have been known before the sessions were committed to.
     """
 
     listed: Pool
@@ -96,18 +105,29 @@ class ChallengePlan:
     rate: float | None = None
     budget: float | None = None
     turns: int | None = None
-    unproven: int = 0
+    unproven: Pool = Pool((), 0)
     excluded: int = 0
     ahead: int = 0
+    given: bool = False
 
     @property
     def population(self) -> int:
-        return self.listed.population
+        """Sessions of the list, those whose head could not be checked too."""
+        return self.listed.population + self.unproven.population
 
     @property
     def sessions(self) -> int:
         """How many of the list are drawn."""
-        return self.listed.sessions
+        return self.listed.sessions + self.unproven.sessions
+
+    @property
+    def silent(self) -> str | None:
+        """Why nothing can be said of chances, where that is so."""
+        if self.given:
+            return "No chance is stated: the seed was given, and a provider that knew it knew what is drawn."
+        if self.turns is not None:
+            return f"No chance is stated: at most {self.turns} turns of a session are opened, and no other is met."
+        return None
 
     def lines(self) -> list[str]:
         """What is said before the audit starts."""
@@ -118,15 +138,18 @@ class ChallengePlan:
             how += f", for at most {self.budget:g} seconds: it may end with fewer, and will say so"
         return [f"Plan        {how}", *(f"            {line}" for line in (*self.table(), *self.assumes()))]
 
-    def table(self, listed: int | None = None, known: int | None = None) -> list[str]:
-        """Share of cheated tokens -> chance, one line each; for what is planned, or so many that were drawn."""
-        columns = [self.listed.chances(self.sessions if listed is None else listed)]
-        head = "cheats in this share of its tokens   is caught with at least"
+    def table(self) -> list[str]:
+        """Share of the room -> chance, one line each, for what is planned; none where nothing can be said of it."""
+        if self.silent is not None:
+            return []
+        columns = [self.listed.chances(self.listed.sessions)]
+        what = "cheats in sessions with this share of the room"
+        head = f"{what}   is caught with at least"
         if self.known is not None:
-            columns.append(self.known.chances(self.known.sessions if known is None else known))
-            head += "   in the receipts' own tokens"
+            columns.append(self.known.chances(self.known.sessions))
+            head += "   in the receipts' own room"
         rows = [
-            f"{share:>34.0%}" + "".join(f"{f'{column[share]:.1%}':>26}" for column in columns).rstrip()
+            f"{share:>{len(what)}.0%}" + "".join(f"{at_least(column[share], 1):>26}" for column in columns).rstrip()
             for share in SHARES
         ]
         return [head, *rows]
@@ -136,15 +159,17 @@ class ChallengePlan:
         tokens = sum(self.listed.weights)
         made = [
             f"The list has room for {tokens:,} tokens, by its signed sizes; sessions are drawn in that proportion. It "
-            "is the provider's: what it leaves out, or adds by asking itself, changes what a share of it means."
+            "is the provider's: what it leaves out, or adds by asking itself, changes what a share of it means. Not "
+            "all room holds tokens: what was drawn shows how much of it does."
         ]
         if self.known is None:
             made.append("Receipts of clients that you know (--receipts) can't be thinned out so.")
-        if self.turns is not None:
-            made.append(f"At most {self.turns} turns of a session are opened: a cheat in another turn is not met.")
-        if self.unproven:
+        if self.silent is not None:
+            made.append(self.silent)
+        if self.unproven.population:
             made.append(
-                f"The heads of {self.unproven:,} sessions could not be checked: each weighs as much as the heaviest."
+                f"The heads of {self.unproven.population:,} sessions could not be checked: {self.unproven.sessions:,} "
+                "of them are drawn apart, and the chances say nothing about them."
             )
         if self.excluded:
             made.append(
@@ -154,16 +179,16 @@ class ChallengePlan:
             made.append(f"{self.ahead:,} heads say that they were signed later than this machine's clock: is it right?")
         return made
 
-    def to_json(self, drawn: int, known: int = 0) -> dict[str, Any]:
-        """The plan, with the chances for what was drawn in the end."""
+    def to_json(self, drawn: int, checked: int | None, known: int = 0) -> dict[str, Any]:
+        """The plan, with the chances for what was checked in the end; see `Pool.to_json`."""
         return {
-            **self.listed.to_json(drawn),
+            **self.listed.to_json(drawn, checked),
             "rate": self.rate,
             "budget_seconds": self.budget,
-            "unproven": self.unproven,
+            "unproven": self.unproven.population,
             "excluded": self.excluded,
             "ahead": self.ahead,
-            "receipts": None if self.known is None else self.known.to_json(known),
+            "receipts": None if self.known is None else self.known.to_json(known, None if checked is None else known),
             "assumes": self.assumes(),
         }
 
@@ -179,6 +204,7 @@ def plan(
     unproven: int = 0,
     excluded: int = 0,
     ahead: int = 0,
+    given: bool = False,
 ) -> ChallengePlan:
     """A plan for a list of sessions with these weights, in any order.
 
@@ -186,7 +212,8 @@ def plan(
         sessions: how many to draw where no rate is given; as many of the known receipts at most.
         rate: the share of all sessions to draw, above 0 and at most 1; at least one is drawn.
         budget: seconds; see `Clocked`.
-        turns, unproven, excluded, ahead: as in `ChallengePlan`.
+        unproven: how many sessions have a head that could not be checked; as many of them are drawn at most.
+        turns, excluded, ahead, given: as in `ChallengePlan`.
         known: the weights of the receipts' sessions.
 
     Raises:
@@ -200,7 +227,15 @@ def plan(
         return Pool(tuple(sorted(weights)), min(count, len(weights)))
 
     return ChallengePlan(
-        pool(weights), None if known is None else pool(known), rate, budget, turns, unproven, excluded, ahead
+        pool(weights),
+        None if known is None else pool(known),
+        rate,
+        budget,
+        turns,
+        pool([1] * unproven),
+        excluded,
+        ahead,
+        given,
     )
 
 

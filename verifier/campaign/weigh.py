@@ -1,7 +1,8 @@
 """What the lottery is held over: the provider's list with its heads verified, and what clients hand over themselves.
 
 A session's weight is its signed size. A size that nobody signed would let a provider make its worst sessions light, so
-the heads are verified before anything is drawn; one that can't be verified weighs as much as the heaviest.
+the heads are verified before anything is drawn. Sessions whose head can't be verified have no weight, and are drawn
+apart: else a size that nobody signed would thin out the others.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from verifiable import limits
 from verifiable.checking.checks import OpenedReceipt
 from verifiable.errors import MalformedError, PolicyError, VerificationError
-from verifiable.manifest.manifest import Manifest, verify_manifest
+from verifiable.manifest.manifest import Manifest, open_manifest, verify_manifest
 from verifiable.request.exchange import NOTHING, Asked
 from verifiable.session.challenge import draw_turns, weight_of
 from verifiable.session.head import Head, verify_head
@@ -25,19 +27,21 @@ from verifiable.wire.keys import PublicKey
 from verifier.campaign.client import Client, Listed
 from verifier.campaign.fetched import Fetched
 
-MANIFESTS = 16
+MANIFESTS = 256
 """Manifests before the current one that are asked for, to verify the heads that were signed under them."""
+TRIES = 3
+"""Receipts that are asked for to have one manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """The list: its entries and their weights, by session id; how many heads could not be verified, how many were left
-    out by their times, and how many of all say that they were signed after this machine's clock.
+    """The list: its entries, by session id; the weights of those whose head was verified, and which are not; how many
+    were left out by their times, and how many of all say that they were signed after this machine's clock.
     """
 
     listed: Mapping[bytes, Listed]
     weights: Mapping[bytes, int]
-    unproven: int
+    unproven: tuple[bytes, ...] = ()
     excluded: int = 0
     ahead: int = 0
 
@@ -70,16 +74,21 @@ class Held:
 
 
 def current_manifest(client: Client, trust: Sequence[PublicKey]) -> Manifest | None:
-    """The manifest that the provider serves; None where there is none to be had that holds.
+    """The manifest that the provider serves; see `current`."""
+    return current(client, trust)[0]
+
+
+def current(client: Client, trust: Sequence[PublicKey]) -> tuple[Manifest, PublicKey] | tuple[None, None]:
+    """The manifest that the provider serves, and the key that signed it; None where there is none that holds.
 
     Raises PolicyError: its signer is none of the trusted keys, which are most likely another provider's.
     """
     try:
         signed = client.manifest()
         check_signer(signed, trust)
-        return verify_manifest(signed, trust)
+        return open_manifest(signed, trust)
     except (MalformedError, VerificationError):
-        return None
+        return None, None
 
 
 def check_signer(manifest: bytes, trust: Sequence[PublicKey]) -> None:
@@ -122,23 +131,22 @@ def weigh(
         for entry in entries
         if before is None or entry.session in waiting or heads[entry.session].time < before
     }
-    heaviest = max((weight_of(entry.size) for entry in listed.values()), default=1)
-    weights = {session: heaviest if session in waiting else weight_of(entry.size) for session, entry in listed.items()}
+    weights = {session: weight_of(entry.size) for session, entry in listed.items() if session not in waiting}
     soon = time.time_ns() // 1_000_000 + limits.CLOCK_SKEW
     ahead = sum(head.time > soon for head in heads.values())
-    return Weighed(listed, weights, len(waiting), len(entries) - len(listed), ahead)
+    return Weighed(listed, weights, tuple(waiting), len(entries) - len(listed), ahead)
 
 
 def _older(client: Client, trust: Sequence[PublicKey], waiting: Mapping[bytes, Listed]) -> Iterator[Manifest]:
     """The manifests of sessions that still wait, from their receipts."""
-    asked: set[bytes] = set()
+    asked: Counter[bytes] = Counter()
     for entry in list(waiting.values()):
-        if entry.session not in waiting or len(asked) >= MANIFESTS:
+        if entry.session not in waiting:
             continue
         with contextlib.suppress(MalformedError, VerificationError):
             digest = Head.peek(entry.head).manifest_digest
-            if digest not in asked:
-                asked.add(digest)
+            if asked[digest] < TRIES and (digest in asked or len(asked) < MANIFESTS):
+                asked[digest] += 1
                 yield verify_manifest(Receipt.parse(client.receipt(entry.session, entry.size)).manifest, trust)
 
 

@@ -105,7 +105,9 @@ class Plan:
             words += ["--quorum", str(self.quorum.needed)]
         if self.calibration is not None:
             words += ["--calibration", str(self.machine.calibration)]
-        if seed is not None:
+        if self.beacon is not None:
+            words += ["--beacon", str(self.draw.beacon), "--chain", self.draw.chain]
+        elif seed is not None:
             words += ["--seed", seed.hex()]
         return shlex.join(words)
 
@@ -173,6 +175,7 @@ def carry_out(plan: Plan) -> Outcome:
                     announce=_announce,
                     crew=_crew(stack, plan, worker, client, known.capabilities),
                     known=known.held,
+                    given=plan.seed is not None,
                 )
                 verdicts += known.refused
                 seed = challenge.seed

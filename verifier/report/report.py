@@ -12,10 +12,10 @@ from string import Template
 
 from verifiable.checking.verdict import Check, Status, Step, Verdict
 from verifier.auditing.scope import TurnDetails, audited
-from verifier.campaign.outcome import SHARE, Outcome
+from verifier.campaign.outcome import Outcome
 from verifier.report import tolerant as report_tolerant
 from verifier.report.meaning import meaning
-from verifier.report.show import declared, moment, place, plural, short
+from verifier.report.show import MOST_MANIFESTS, declared, moment, place, plural, short
 from verifier.report.strip import cell, describe, legend, safe, strip
 
 MOST_STRIPS = 60
@@ -53,23 +53,21 @@ def _banner(outcome: Outcome) -> tuple[str, str]:
     """The headline, and a paragraph in a buyer's words."""
     total, tokens = len(outcome.verdicts), f"{outcome.tokens_checked:,}"
     if outcome.status is Status.EXACT:
+        count = outcome.count(Status.EXACT)
         text = (
             f"The provider answered with the model it promised, word for word. {tokens} tokens in "
-            f"{plural(total, 'session')} were computed again here and agree to the last bit with what "
+            f"{plural(count, 'session')} were computed again here and agree to the last bit with what "
             "the provider had signed."
         )
-        if outcome.challenge is not None and outcome.challenge.population > 1:
-            text += (
-                f" A provider that cheats in {SHARE:.0%} of its tokens would have been caught with a probability of at "
-                f"least {outcome.challenge.chance:.0%}."
-            )
-        return "Verified, exactly", f"<p>{safe(text)}</p>"
+        if count < total:
+            text += f" In {plural(total - count, 'other session')} nothing was checked."
+        return "Verified, exactly", "".join(f"<p>{safe(each)}</p>" for each in (text, *outcome.chances()))
     worst = outcome.worst
     if outcome.status is Status.STATISTICAL and worst is not None:
         text = (
-            f"The provider's machine rounds otherwise than this one, so bits could not be compared. Within rounding, its "
-            f"numbers are those of the model it promised: {worst.summary}. This is weaker than an exact audit; what it "
-            "can't tell stands below."
+            "The provider's machine rounds otherwise than this one, so bits could not be compared. Nothing more than "
+            f"rounding was seen between its numbers and those of the model it promised: {worst.summary}. This is "
+            "weaker than an exact audit; what it can't tell stands below."
         )
         return "Verified, within rounding", f"<p>{safe(text)}</p>"
     if worst is None:
@@ -83,11 +81,11 @@ def _banner(outcome: Outcome) -> tuple[str, str]:
 
 
 def _about(outcome: Outcome) -> str:
-    signed = outcome.signed
     parts = [f"Audited: <code>{safe(outcome.source)}</code>"]
-    if signed is not None:
-        model = signed.manifest.model.files[0].name
-        parts.append(f"provider {safe(signed.by)}, model <code>{safe(model)}</code>")
+    named = {(signed.by, signed.manifest.model.files[0].name): None for signed, _ in outcome.manifests}
+    parts += [f"provider {safe(by)}, model <code>{safe(model)}</code>" for by, model in list(named)[:MOST_MANIFESTS]]
+    if len(named) > MOST_MANIFESTS:
+        parts.append(f"and {len(named) - MOST_MANIFESTS} others")
     if outcome.started:
         parts.append(f"{moment(outcome.started)}, in {outcome.seconds:.0f} s")
     return " · ".join(parts)
@@ -139,8 +137,8 @@ def _checked(outcome: Outcome) -> str:
         )
     if within:
         items.append(
-            f"{within:,} of {total:,} tokens computed again with your own copy of the model, and their committed logits "
-            "compared within rounding, not bit for bit"
+            f"{within:,} of {total:,} tokens computed again with your own copy of the model, and their committed "
+            "logits compared within rounding, not bit for bit"
         )
     if checked:
         items += [
@@ -221,20 +219,28 @@ def _checks(outcome: Outcome) -> str:
 
 
 def _repeat(outcome: Outcome) -> str:
-    manifest = None if outcome.signed is None else outcome.signed.manifest
     rows = []
     if outcome.challenge is not None:
         drawn_from = f"{outcome.challenge.population:,} sessions; the lots are SHA-256 of seed and session, over weight"
-        rows += [("Seed of the draw", outcome.challenge.seed.hex()), ("Drawn from", drawn_from)]
+        given = ", given to this audit" if outcome.challenge.plan.given else ""
+        rows += [("Seed of the draw", outcome.challenge.seed.hex() + given), ("Drawn from", drawn_from)]
+    if outcome.beacon is not None:
+        rows.append(("Beacon", str(outcome.beacon)))
     rows.append(("Your model file", outcome.model_file))
-    if manifest is not None:
+    manifests = outcome.manifests
+    for signed, count in manifests[:MOST_MANIFESTS]:
+        manifest = signed.manifest
+        many = f", of {plural(count, 'session')}" if len(manifests) > 1 else ""
         rows += [
+            ("Manifest", f"{manifest.digest().hex()}{many}"),
+            ("Signed by", signed.by),
             ("Model file's SHA-256", manifest.model.files[0].sha256.hex()),
-            ("Manifest", manifest.digest().hex()),
             ("Numerics fingerprint", manifest.runtime.fingerprint.hex()),
             ("Build", manifest.runtime.build),
             ("Declared", declared(manifest)),
         ]
+    if len(manifests) > MOST_MANIFESTS:
+        rows.append(("More", f"{len(manifests) - MOST_MANIFESTS} other manifests; the JSON has them all"))
     rows += [("Trusted key", key) for key in outcome.trusted]
     rows += [("Evidence kept", path) for path in outcome.saved]
     listed = "".join(f"<dt>{safe(name)}</dt><dd><code>{safe(text)}</code></dd>" for name, text in rows if text)

@@ -15,7 +15,7 @@ from verifiable.cli import printable
 from verifiable.manifest.manifest import Manifest
 from verifiable.request.request import Request
 from verifier.auditing.scope import audited
-from verifier.campaign.outcome import SHARE, Outcome
+from verifier.campaign.outcome import Outcome
 from verifier.report.meaning import meaning
 from verifier.tolerant.tolerant import LN10
 
@@ -26,6 +26,8 @@ _GREEN, _RED, _YELLOW, _BOLD = "32", "31", "33", "1"
 MOST_REQUESTS = 4
 LONGEST_REQUEST = 400
 """Committed requests that are shown, and characters of each."""
+MOST_MANIFESTS = 8
+"""Manifests that are named, where sessions were made under several."""
 MOST_ALSO = 10
 """Further sessions that are named for one reason code; the JSON and the report have them all."""
 
@@ -84,12 +86,7 @@ def audit(outcome: Outcome) -> list[str]:
         lines.append("Evidence: anyone with the model file can repeat this with `verifiable audit FILE --model …`")
     lines += [printable(f"  {path}") for path in outcome.saved]
     lines += map(printable, _not_shown(outcome.limits()))
-    if outcome.challenge is not None and outcome.status is Status.EXACT and outcome.challenge.population > 1:
-        lines.append(
-            f"A provider that cheats in {SHARE:.0%} of its tokens would have been caught with a probability of at "
-            f"least {outcome.challenge.chance:.0%}."
-        )
-    return lines
+    return lines + outcome.chances()
 
 
 def signed_report(checked: SignedReport) -> list[str]:
@@ -178,22 +175,28 @@ def declared(manifest: Manifest) -> str:
 
 def _facts(outcome: Outcome) -> list[str]:
     rows: list[tuple[str, str]] = []
-    signed = outcome.signed
-    if signed is not None:
+    manifests = outcome.manifests
+    for signed, sessions in manifests[:MOST_MANIFESTS]:
         digest, valid = signed.manifest.digest().hex(), moment(signed.manifest.valid_to)[:10]
-        rows.append(("Provider", f"{signed.by}, manifest {short(digest)} valid to {valid}"))
+        count = f": {plural(sessions, 'session')}" if len(manifests) > 1 else ""
+        rows.append(("Provider", f"{signed.by}, manifest {short(digest)} valid to {valid}{count}"))
         rows.append(("Declared", declared(signed.manifest)))
+    if len(manifests) > MOST_MANIFESTS:
+        rows.append(("", f"and {len(manifests) - MOST_MANIFESTS:,} other manifests; --json has them all"))
     checks = {check.name: check for verdict in outcome.verdicts for check in verdict.checks if check.passed}
     for label, step in (("Model", Step.MODEL), ("Numerics", Step.NUMERICS)):
         if step in checks:
             rows.append((label, checks[step].detail))
     challenge = outcome.challenge
     if challenge is not None:
+        when = "which was given to this audit" if challenge.plan.given else "used after the list was fetched"
         drawn = (
-            f"seed {challenge.seed.hex()}, used after the list of {challenge.population:,} sessions was fetched → "
-            f"{plural(challenge.drawn, 'session')}, {_receipts(challenge.receipts)}{outcome.tokens_total:,} tokens"
+            f"seed {challenge.seed.hex()}, {when}; of {challenge.population:,} sessions → "
+            f"{plural(challenge.drawn, 'session')}, {_receipts(challenge.receipts)}{outcome.tokens_total:,} tokens, "
+            f"room for {outcome.room:,} by signed sizes"
         )
         rows.append(("Challenge", drawn))
+        rows += [] if outcome.beacon is None else [("Beacon", str(outcome.beacon))]
     else:
         rows += [("Request", request) for request in _requests(outcome)]
     return [printable(f"{label:<11} {text}") for label, text in rows]
