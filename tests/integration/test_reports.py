@@ -46,7 +46,7 @@ from verifiable.wire.keys import PrivateKey, PublicKey
 from verifiable.wire.text import read_base64url
 from verifier.auditing.session import audit
 from verifier.model.worker import Worker
-from verifier.offline.streamed import check_chunks, read_chunks
+from verifier.offline.streamed import check_stream, read_stream
 
 KEY = "sk-reports"
 
@@ -420,8 +420,8 @@ def test_streamed_heads_are_durable_and_bind_the_tokens(client: httpx.Client, en
         assert stated.root == Tree.from_leaves(hashes[: stated.size]).root()
     exact(engine, worker, final["session"])
     held = check_receipt(Receipt.parse(read_base64url(final["receipt"], "receipt")), [engine.keys.provider.public])
-    came = read_chunks(b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events))
-    assert check_chunks(held, came) == held.session.spans[0].end.completion_count == sum(len(each[1]) for each in seen)
+    came = read_stream(b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events))
+    assert check_stream(held, came) == held.session.spans[0].end.completion_count == sum(len(each[1]) for each in seen)
 
 
 def test_slow_readers_are_ended(engine: Engine) -> None:

@@ -12,14 +12,17 @@ import pytest
 
 from tests.made_up_model import PROMPT
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask
+from verifiable import limits, verify
 from verifiable.checking.checks import check_receipt
+from verifiable.checking.verdict import Status, from_error
 from verifiable.cli import main
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.session.head import Head
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire.keys import PrivateKey
 from verifiable.wire.text import write_base64url
-from verifier.offline.streamed import Chunk, check_chunks, read_chunks
+from verifier.offline.offline import with_stream
+from verifier.offline.streamed import Chunk, Stream, check_stream, read_stream
 
 TURN = 1
 
@@ -92,31 +95,51 @@ WRONG: list[dict[str, Any]] = [
 def test_what_was_streamed_is_what_the_receipt_says() -> None:
     for made, steps in ((MADE, (1, 2, 1, 2)), (MADE, (6,)), (OTHER, (1,) * 6)):
         held = check_receipt(made.receipt(TURN), TRUST)
-        assert check_chunks(held, streamed(made, steps)) == 6
-        assert read_chunks(body(streamed(made, steps), {"receipt": "…"})) == streamed(made, steps)
+        assert check_stream(held, Stream(tuple(streamed(made, steps)))) == 6
+        assert read_stream(body(streamed(made, steps), {"receipt": "…"})).chunks == tuple(streamed(made, steps))
 
 
 @pytest.mark.parametrize(
     ("change", "code"),
     [
         (lambda given: [], "incomplete"),
-        (at(1, head=head(MADE, SIZE, FOREIGN)), "untrusted-key"),
-        (at(1, head=head(MADE, SIZE, session=bytes(16))), "session-differs"),
-        (at(1, session=bytes(16)), "session-differs"),
-        (at(1, turn=0), "session-differs"),
-        (at(1, head=head(MADE, SIZE - 1)), "counts-differ"),
-        (lambda given: given[1:], "sequence-broken"),
-        (lambda given: given[:-1], "sequence-broken"),
-        (lambda given: [given[0], *given[2:]], "sequence-broken"),
-        (lambda given: [given[0], *given], "sequence-broken"),
-        (at(1, leaves=(CHUNKS[1].leaves[0], bytes(32))), "root-differs"),
-        (at(1, head=head(MADE, SIZE, root=bytes(32))), "root-differs"),
+        (lambda given: given[:-1], "incomplete"),
+        (at(1, head=head(MADE, SIZE, FOREIGN)), "stream-differs"),
+        (at(1, head=head(MADE, SIZE)[:-1] + b"\0"), "stream-differs"),
+        (at(1, head=head(MADE, SIZE, session=bytes(16))), "stream-differs"),
+        (at(1, session=bytes(16)), "stream-differs"),
+        (at(1, turn=0), "stream-differs"),
+        (at(1, head=head(MADE, SIZE - 1)), "stream-differs"),
+        (lambda given: given[1:], "stream-differs"),
+        (lambda given: [given[0], *given[2:]], "stream-differs"),
+        (lambda given: [given[0], *given], "stream-differs"),
+        (at(1, leaves=(CHUNKS[1].leaves[0], bytes(32))), "stream-differs"),
+        (at(1, head=head(MADE, SIZE, root=bytes(32))), "stream-differs"),
+        (at(1, head=head(MADE, SIZE, manifest_digest=bytes(32))), "manifest-differs"),
+        (at(1, head=head(MADE, SIZE, time=MADE.manifest.valid_to + 1)), "manifest-expired"),
+        (at(1, head=head(MADE, SIZE, time=TIME + 5000 + limits.CLOCK_SKEW + 1)), "time-reversed"),
     ],
 )
 def test_each_step_can_fail(change: Change, code: str) -> None:
     with pytest.raises(VerificationError) as caught:
-        check_chunks(check_receipt(MADE.receipt(TURN), TRUST), change(CHUNKS))
+        check_stream(check_receipt(MADE.receipt(TURN), TRUST), Stream(tuple(change(CHUNKS))))
     assert caught.value.code == code
+    own = code in ("incomplete", "stream-differs")  # nobody signs a stream: it is the reader's copy, and no verdict
+    assert from_error(caught.value).status is (Status.INCONCLUSIVE if own else Status.FAILED)
+    assert ("your own copy" in str(caught.value.hint)) is own
+
+
+@pytest.mark.parametrize("choice", [lambda text: {"delta": {"content": text}}, lambda text: {"text": text}])
+def test_the_text_that_came_is_compared(choice: Callable[[str], dict[str, Any]]) -> None:
+    held, text = check_receipt(MADE.receipt(TURN), TRUST), MADE.texts[TURN]
+    for parts, code in (((text[:2], text[2:]), None), ((text, "no"), "text-differs")):
+        events = [{"choices": [choice(part)]} for part in parts]
+        stream = read_stream(b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events) + body(CHUNKS))
+        assert stream.text == "".join(parts)
+        verdict = with_stream(verify(MADE.receipt(TURN), trust=TRUST), MADE.receipt(TURN), TRUST, stream)
+        assert verdict.code == code
+        assert "text-not-given" not in {note.id for note in verdict.notes}
+        assert held.session.head.session.hex() == verdict.session
 
 
 def test_other_tokens_streamed_than_in_the_receipt_are_two_histories() -> None:
@@ -125,7 +148,7 @@ def test_other_tokens_streamed_than_in_the_receipt_are_two_histories() -> None:
     first = CHUNKS[0].first
     told.leaves[first + 4] = OTHER.leaves[first + 4]
     with pytest.raises(VerificationError) as caught:
-        check_chunks(check_receipt(MADE.receipt(TURN), TRUST), streamed(told))
+        check_stream(check_receipt(MADE.receipt(TURN), TRUST), Stream(tuple(streamed(told))))
     assert caught.value.code == "two-histories"
 
 
@@ -142,7 +165,7 @@ def test_other_tokens_streamed_than_in_the_receipt_are_two_histories() -> None:
 )
 def test_a_stream_that_is_none_is_malformed(stream: bytes) -> None:
     with pytest.raises(MalformedError):
-        read_chunks(stream)
+        read_stream(stream)
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,9 +173,9 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     receipt.write_bytes(MADE.receipt(TURN).encode())
     trust = ["--trust", PROVIDER.public.vkey()]
     for chunks, code, said in (
-        (CHUNKS, 0, "4 heads, signed while 6 tokens came"),
-        (CHUNKS[1:], 1, "sequence-broken"),
-        (streamed(OTHER), 1, "root-differs"),
+        (CHUNKS, 0, "4 heads that came with 6 tokens"),
+        (CHUNKS[1:], 3, "stream-differs"),
+        (streamed(OTHER), 3, "stream-differs"),
     ):
         stream.write_bytes(body(chunks))
         assert main(["verify", str(receipt), "--stream", str(stream), *trust]) == code

@@ -26,8 +26,8 @@ from verifier.commands.options import Json, MergeDelay, Needed, Nonce, RequestFi
 from verifier.monitor import fork as forks
 from verifier.offline import frauds
 from verifier.offline.fault import Fault
-from verifier.offline.offline import verify_with_evidence, with_chunks
-from verifier.offline.streamed import read_chunks
+from verifier.offline.offline import verify_with_evidence, with_stream
+from verifier.offline.streamed import read_stream
 from verifier.report import show, signed as signed_reports
 
 
@@ -84,10 +84,10 @@ def verify(
         files.write_for_handing_on(parsed, without_capability)
     copies = files.read_copies(text, request, nonce, parsed)
     shown = None if evidence is None else Evidence.load(evidence)
-    chunks = None if stream is None else read_chunks(read(stream, limits.EVIDENCE_BYTES))
+    came = None if stream is None else read_stream(read(stream, limits.EVIDENCE_BYTES))
     verdict = verify_with_evidence(held, shown, keys, copies.asked, witnesses)
-    if chunks is not None:
-        verdict = with_chunks(verdict, held, keys, chunks)
+    if came is not None:
+        verdict = with_stream(verdict, held, keys, came)
     _say(as_json, verdict.to_json(), show.verification(verdict))
     return verdict.exit_code
 

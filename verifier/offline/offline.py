@@ -22,7 +22,7 @@ from verifiable.wire.keys import PublicKey
 from verifier.offline.question import Question, check_answers, not_opened
 from verifier.offline.rebuild import Bound, check_same_history
 from verifier.offline.replay import replay_records, replayable
-from verifier.offline.streamed import Chunk, check_chunks
+from verifier.offline.streamed import Stream, check_stream
 
 
 def verify_with_evidence(
@@ -91,17 +91,22 @@ def _with_evidence(
     return replace(verdict, checks=tuple(checks), notes=tuple(notes))
 
 
-def with_chunks(verdict: Verdict, receipt: Receipt, trust: Sequence[PublicKey], chunks: Sequence[Chunk]) -> Verdict:
-    """A receipt's verdict with what its streamed commitments add; one on which a check did not hold stays as it is."""
+def with_stream(verdict: Verdict, receipt: Receipt, trust: Sequence[PublicKey], stream: Stream) -> Verdict:
+    """A receipt's verdict with what its event stream adds; one on which a check did not hold stays as it is."""
     if verdict.status is not Status.RECEIPT and verdict.code != "too-few-witnesses":
         return verdict
     try:
-        count = check_chunks(check_receipt(receipt, trust), chunks)
+        count = check_stream(check_receipt(receipt, trust), stream)
     except VerifiableError as error:
-        failed = Check(Step.STREAM, False, error.what)
-        return from_error(error, session=verdict.session, checks=(*verdict.checks, failed), details=verdict.details)
-    detail = f"{len(chunks)} heads, signed while {count} tokens came, tell the receipt's history"
-    return replace(verdict, checks=(*verdict.checks, Check(Step.STREAM, True, detail)))
+        found = from_error(error, session=verdict.session, details=verdict.details)
+        made = Check(Step.STREAM, False if found.status is Status.FAILED else None, error.what)
+        return replace(found, checks=(*verdict.checks, made))
+    detail = f"{len(stream.chunks)} heads that came with {count} tokens tell the receipt's history"
+    notes = verdict.notes
+    if stream.text is not None:
+        detail += "; the text that came is the one committed to"
+        notes = tuple(note for note in notes if note.id != "text-not-given" or note.turns)
+    return replace(verdict, checks=(*verdict.checks, Check(Step.STREAM, True, detail)), notes=notes)
 
 
 def readings(text: str) -> tuple[str, ...]:
