@@ -358,6 +358,8 @@ def test_sessions_of_another_trusted_provider_are_named_and_count_for_no_chance(
     assert ": 2 sessions" in said
     assert ": 1 session" in said
     for text in (said, (tmp_path / "a.html").read_text()):
+        assert "2 of these sessions were signed by other trusted keys" in text
+        assert "The provider answered" not in text
         assert "cheap-ai+" in text
         assert "acme+" in text
 

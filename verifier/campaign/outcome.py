@@ -242,6 +242,17 @@ class Outcome:
         return some / total if total else None
 
     @property
+    def others(self) -> list[Verdict]:
+        """Those of sessions that another key signed than that of the provider's own manifest."""
+        return [each for each in self.verdicts if self.challenge is not None and not self.challenge.is_of(each)]
+
+    def of_others(self) -> list[str]:
+        """What is to be said of these beside a pass."""
+        count = len(self.others)
+        signed = "was signed by another of the trusted keys" if count == 1 else "were signed by other trusted keys"
+        return [f"{count} of these sessions {signed} than this provider's: no word about it."] if count else []
+
+    @property
     def room(self) -> int:
         """Tokens for which the audited sessions have room by their signed sizes, as far as they were drawn by these."""
         weights = {} if self.challenge is None else self.challenge.weights
@@ -322,10 +333,9 @@ class Outcome:
             share = self.share("interrupted")
             part = "" if share is None else f", with {share:.0%} of the room drawn"
             notes.append(Caveat("sessions-interrupted", f"{counts['interrupted']}{part}"))
-        others = [each for each in self.verdicts if self.challenge is not None and not self.challenge.is_of(each)]
-        if others:
-            names = ", ".join(dict.fromkeys(each.signed.by for each in _sessions(others)))
-            notes.append(Caveat("other-signer", f"{len(others)} of {len(self.verdicts)}, by {names}"))
+        if self.others:
+            names = ", ".join(dict.fromkeys(each.signed.by for each in _sessions(self.others)))
+            notes.append(Caveat("other-signer", f"{len(self.others)} of {len(self.verdicts)}, by {names}"))
         notes += [] if self.beacon is None else self.beacon.caveats()
         if undecided and self.challenge is not None:
             notes.append(Caveat("sessions-undecided", str(undecided)))

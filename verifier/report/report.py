@@ -25,6 +25,7 @@ _WORDS = {
     Status.STATISTICAL: ("pass", "within rounding"),
     Status.FAILED: ("fail", "failed"),
 }
+_ANSWERED = "The provider answered with the model it promised"
 _CHECKED = {True: ("pass", "passed"), False: ("fail", "failed"), None: ("undecided", "not possible")}
 _MOODS = {Status.EXACT: "good", Status.STATISTICAL: "good", Status.FAILED: "bad"}
 
@@ -54,14 +55,16 @@ def _banner(outcome: Outcome) -> tuple[str, str]:
     total, tokens = len(outcome.verdicts), f"{outcome.tokens_checked:,}"
     if outcome.status is Status.EXACT:
         count = outcome.count(Status.EXACT)
+        said = "The answers are those of the model that was promised" if outcome.others else _ANSWERED
         text = (
-            f"The provider answered with the model it promised, word for word. {tokens} tokens in "
-            f"{plural(count, 'session')} were computed again here and agree to the last bit with what "
-            "the provider had signed."
+            f"{said}, word for word. {tokens} tokens in {plural(count, 'session')} were computed again here and agree "
+            "to the last bit with what had been signed."
         )
         if count < total:
             text += f" In {plural(total - count, 'other session')} nothing was checked."
-        return "Verified, exactly", "".join(f"<p>{safe(each)}</p>" for each in (text, *outcome.chances()))
+        return "Verified, exactly", "".join(
+            f"<p>{safe(each)}</p>" for each in (text, *outcome.of_others(), *outcome.chances())
+        )
     worst = outcome.worst
     if outcome.status is Status.STATISTICAL and worst is not None:
         text = (

@@ -64,7 +64,7 @@ def audit(outcome: Outcome) -> list[str]:
             colour("VERIFIED, within rounding.", _GREEN) + f"  {_of_all(outcome, Status.STATISTICAL)}; {worst.summary}."
         )
     if outcome.status in (Status.EXACT, Status.STATISTICAL):
-        lines += outcome.tally()[1:]
+        lines += [*outcome.of_others(), *outcome.tally()[1:]]
     elif worst is None:
         lines.append(colour("INCONCLUSIVE", _YELLOW) + "  there is no session to audit. Nothing was checked.")
     else:
