@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import shutil
 import threading
@@ -215,6 +216,19 @@ def test_no_chance_is_stated_of_turns_not_opened_or_a_seed_that_was_known(
     for said in (output(), (tmp_path / "a.html").read_text()):
         assert "with a probability" not in said
         assert "No chance is stated" in said
+
+
+def test_turns_of_a_file_drawn_with_a_seed_that_was_given_are_called_that(
+    tmp_path: Path, output: Callable[[], str]
+) -> None:
+    made = honest(1, turns=3)
+    (tmp_path / "a.receipt").write_bytes(made.receipt().encode())
+    with serve(Provider([made])) as url:
+        for given, turns in itertools.product([(), ("--seed", "5a" * 32)], [(), ("--turns", "1")]):
+            output()
+            assert main(["audit", "a.receipt", "--provider", url, *KNOWN, *given, *turns, "--json"]) == 0
+            ids = {each["id"] for each in json.loads(output())["not_shown"]}
+            assert ("seed-given" in ids) == bool(given and turns)
 
 
 def hollow(number: int, turns: int = 60) -> Recording:

@@ -104,7 +104,6 @@ class Challenge:
     def caveats(self) -> list[Caveat]:
         """What the draw does not rest on."""
         made = self.listing.caveats()
-        made += [Caveat("seed-given")] if self.plan.given else []
         unproven = self.plan.unproven.population
         made += [Caveat("heads-not-checked", f"{unproven:,} of {self.population:,}")] if unproven else []
         made += [Caveat("sessions-too-young", f"{self.plan.excluded:,}")] if self.plan.excluded else []
@@ -147,6 +146,7 @@ def overall(sessions: Iterable[tuple[Status, str | None]]) -> Status:
 class Outcome:
     """What `verifiable audit` found. `source` is what was audited, `command` how to repeat it.
 
+    `seed_given` says that what was drawn, if only turns or tokens, was drawn with a seed that was given.
     `decision` is what the sessions came to that were compared within rounding, under `calibration`.
     """
 
@@ -162,6 +162,7 @@ class Outcome:
     beacon: FileBeacon | None = None
     decision: Decision | None = None
     calibration: Calibration | None = None
+    seed_given: bool = False
 
     @property
     def status(self) -> Status:
@@ -323,7 +324,8 @@ class Outcome:
 
     def caveats(self) -> list[Caveat]:
         """What the audit does not show, each once, with the number of sessions that it holds for."""
-        notes = [] if self.challenge is None else self.challenge.caveats()
+        notes = [Caveat("seed-given")] if self.seed_given else []
+        notes += [] if self.challenge is None else self.challenge.caveats()
         if self.challenge is not None and self.challenge.drawn < self.challenge.population:
             rest = self.challenge.population - self.challenge.drawn
             notes.append(Caveat("sessions-not-drawn", f"{rest} of {self.challenge.population}"))

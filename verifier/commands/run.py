@@ -199,6 +199,7 @@ def carry_out(plan: Plan) -> Outcome:
         beacon=plan.beacon,
         decision=decision,
         calibration=plan.calibration,
+        seed_given=plan.seed is not None and seed is not None,
     )
 
 
