@@ -110,7 +110,7 @@ def test_what_was_remembered_of_another_size_is_no_way_out(
 
 @pytest.mark.parametrize(
     ("listed", "continues", "code"),
-    [(told(2), told(2), None), (fork(2), fork(2), "two-histories"), (fork(2), None, "no-evidence")],
+    [(told(2), told(2), None), (fork(2), fork(2), "two-histories"), (fork(2), None, "two-histories")],
 )
 def test_a_clients_receipt_is_held_against_the_list(
     tmp_path: Path, listed: Recording, continues: Recording | None, code: str | None

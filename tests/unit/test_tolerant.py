@@ -17,6 +17,7 @@ import pytest
 
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import TRUST, K, Recording, Row, ask, made_up, manifest, runtime
+from tests.simulator import Provider, serve
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.manifest.manifest import LOG_PROBABILITIES, Runtime
@@ -29,6 +30,8 @@ from verifiable.session.records import Token, parse
 from verifier.auditing.rounding import decide_sessions
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
+from verifier.campaign.client import Client
+from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.outcome import Outcome
 from verifier.model.reexecute import Probed
 from verifier.report import report, show
@@ -44,6 +47,8 @@ ROUNDING = 0.05
 TOKENS = 16
 ENDING = 100
 """Ids below end an answer, where a request says that none may."""
+KEPT = b"\1" * 32
+"""A client's capability."""
 ELSEWHERE = Probed(True, b"e" * 32, ("b1",))
 """A machine with another fingerprint than the manifest's."""
 
@@ -682,3 +687,26 @@ def test_a_proof_of_fraud_outlives_the_decision_over_the_provider(calibration):
     assert len(decision.used) == 8
     assert (verdicts[3].status, verdicts[3].code) == (Status.FAILED, "two-histories")
     assert {verdict.status for verdict in verdicts if verdict is not verdicts[3]} == {Status.STATISTICAL}
+
+
+def test_a_session_is_one_conversation_however_many_verdicts_there_are_on_it(calibration):
+    one, other = (check(talk(at, rounded("provider")), calibration) for at in (1, 2))
+    settled, decision = decide_sessions(calibration, [one, other, *[one] * 8])
+    assert decision is not None
+    assert len(decision.e_values) == 2
+    assert decision == decide_sessions(calibration, [one, other])[1]
+    assert {(each.status, each.summary) for each in settled if each.session == one.session} == {
+        (settled[0].status, settled[0].summary)
+    }
+
+
+def test_an_early_head_of_all_records_does_not_make_a_session_a_crash(calibration, tmp_path):
+    """Within rounding all records are asked for after the tokens: an old head then is another answer than was asked."""
+    made, early = talk(1, rounded("provider"), capability=KEPT), Recording(session=(1).to_bytes(16, "big"))
+    early.crash(ask(max_tokens=60), PROMPT, 3)
+    provider = Provider([made])
+    provider.change = lambda path, body: early.evidence().encode() if "kind=full" in provider.asked[-1] else body
+    auditor = Auditor(Rounding(probed=ELSEWHERE), TRUST, tmp_path, calibration=calibration)
+    with serve(provider) as url, Client(url, capability=KEPT) as client:
+        verdict = audit_session(auditor, client, Fetched(made.session, size=made.log.size))
+    assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "no-evidence")

@@ -34,6 +34,7 @@ CAVEATS = {
     "tokens-not-compared": "Logits of all tokens",
     "near-ties": "That near ties were not chosen between: two tokens closer to being drawn than rounding moves logits",
     "deviations-not-told": "Whether it was one of the deviations that can't be told from honest rounding",
+    "copy-differs": "That a client's copy is what was committed: it is not, which rests on the client's word alone",
     "list-not-compared": "That the list from which sessions were drawn has all that stand in the provider's log",
     "sessions-too-young": "Sessions whose heads say that they are younger than the beacon's round: they were left out",
     "heads-ahead": "That the provider's times are right: heads that say they were signed after this machine's clock",

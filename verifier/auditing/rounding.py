@@ -124,18 +124,28 @@ def decide_sessions(
 ) -> tuple[list[Verdict], Decision | None]:
     """Decide over all the sessions of an audit that were compared, and put the decision into their verdicts.
 
-    None where no session was compared.
+    A session is one conversation, however many verdicts there are on it: its first one counts. None where no session
+    was compared.
     """
     decided = list(verdicts)
     compared = [(at, each.comparison) for at, each in enumerate(map(audited, verdicts)) if each.comparison is not None]
     if not compared:
         return decided, None
-    decision = decide(calibration, [comparison.distances for _, comparison in compared], alpha)
-    for number, (at, comparison) in enumerate(compared):
+    counted: dict[str | int, tuple[int, Comparison]] = {}
+    for at, comparison in compared:
+        counted.setdefault(_conversation(verdicts[at], at), (len(counted), comparison))
+    decision = decide(calibration, [comparison.distances for _, comparison in counted.values()], alpha)
+    for at, comparison in compared:
         if decided[at].code in RULED:
+            number, _ = counted[_conversation(verdicts[at], at)]
             ruling = decision.ruling(number, decided[at].tokens_total)
             decided[at] = _ruled(decided[at], ruling, replace(comparison, decision=decision))
     return decided, decision
+
+
+def _conversation(verdict: Verdict, at: int) -> str | int:
+    """What tells the session of the verdict at that place from others."""
+    return at if verdict.session is None else verdict.session
 
 
 def _ruled(verdict: Verdict, ruling: Ruling, comparison: Comparison) -> Verdict:

@@ -24,7 +24,7 @@ from verifier.campaign.outcome import Challenge
 from verifier.campaign.plan import ChallengePlan, Clocked, plan
 from verifier.campaign.published import Published, check_log
 from verifier.campaign.remember import Contradiction
-from verifier.campaign.weigh import Held, current, weigh
+from verifier.campaign.weigh import Held, by_session, current, weigh
 
 GROUP = 32
 """Sessions for each process that are fetched before they are audited."""
@@ -59,7 +59,7 @@ def audit_provider(
         announce: told the plan before the first session is fetched.
         crew: processes that share the work; one, the auditor's own, where empty.
         known: what clients hand over of their sessions, of which as many are drawn; they are audited first, and have
-            to be opened as the list's sessions have.
+            to be opened as the list's sessions have. A session is audited once, however it was drawn.
         given: the seed is one that was given to the auditor.
 
     Sessions are fetched in groups, so that those that begin alike can be audited one after the other; under a budget in
@@ -72,11 +72,10 @@ def audit_provider(
     manifest, signer = current(client, auditor.trust)
     log_key = None if manifest is None else manifest.log
     published = _published(auditor, client, log_key)
-    listing = read_listing(client, manifest, published)
+    clients = by_session(known or ())
+    listing = read_listing(client, manifest, published, {key: each.newest.size for key, each in clients.items()})
     weighed = weigh(client, listing.entries, manifest, auditor.trust, before)
-    own: dict[bytes, int] = {}
-    for each in known or ():
-        own[each.session] = max(own.get(each.session, 1), each.weight)
+    own = {session: each.weight for session, each in clients.items()}
     planned = plan(
         list(weighed.weights.values()),
         count,
@@ -102,9 +101,12 @@ def audit_provider(
     verdicts: list[Verdict] = []
     done = itertools.count(1)
     most = len(members) * (1 if budget is not None else GROUP)
-    held = [each for session in handed for each in known or () if each.session == session]
-    wanted = [each.wanted(drawn_with, turns, weighed.listed.get(each.session)) for each in held]
-    wanted += [Fetched(session, weighed.listed[session], size=weighed.listed[session].size) for session in drawn]
+    listed = {session: weighed.listed[session] for session in drawn}
+    wanted = [
+        clients[session].wanted(drawn_with, turns, weighed.listed.get(session), session in listed) for session in handed
+    ]
+    known_ids = set(handed)
+    wanted += [Fetched(session, one, size=one.size) for session, one in listed.items() if session not in known_ids]
     waiting, total = deque(wanted), len(wanted)
     for groups in itertools.count():
         if not waiting or not clocked.allows(groups):
@@ -113,14 +115,14 @@ def audit_provider(
         audited = audit_all(auditor, members, group, lambda: tell(next(done), total))
         verdicts += [conclude(auditor, client, log, *pair) for pair in zip(group, audited, strict=True)]
     tell(total, total)
-    from_receipts = min(len(held), len(verdicts))
+    ids = [each.session for each in wanted[: len(verdicts)]]
     weights = {**own, **weighed.weights}
     return verdicts, Challenge(
         drawn_with,
         planned,
-        len(verdicts) - from_receipts,
+        sum(each in listed for each in ids),
         turns,
-        from_receipts,
+        sum(each in known_ids for each in ids),
         {session.hex(): weights[session] for session in (*handed, *chosen)},
         frozenset(session.hex() for session in chosen),
         listing,
@@ -163,7 +165,8 @@ def fetch_group(
         wanted = waiting.popleft()
         try:
             if turns is not None and wanted.listed is not None:
-                wanted.turns = _draw_turns(auditor, client, seed, wanted.listed, turns)
+                drawn = _draw_turns(auditor, client, seed, wanted.listed, turns)
+                wanted.turns = None if drawn is None else wanted.with_own(drawn, turns)
         except VerifiableError as error:
             wanted.error = error
         else:

@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 from verifiable import files
@@ -26,12 +26,11 @@ from verifiable.checking.checks import (
     check_receipt,
 )
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
-from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
-from verifiable.errors import MalformedError, UnknownHostError, VerifiableError, VerificationError
+from verifiable.checking.verdict import APART, Check, Status, Step, Verdict, from_error
+from verifiable.errors import UnknownHostError, VerifiableError, VerificationError
 from verifiable.request.exchange import NOTHING, Asked
 from verifiable.session import records
 from verifiable.session.evidence import Evidence, Kind
-from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Turn
 from verifiable.tlog.cosignature import NOBODY, Quorum
@@ -39,12 +38,13 @@ from verifiable.wire.keys import PublicKey
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.campaign.client import Client, Listed, read_answer
-from verifier.campaign.continued import check_growth
+from verifier.campaign.continued import check_continued, check_growth
+from verifier.campaign.listing import check_promise, listed_head
 from verifier.campaign.logged import Logged, LogReader
 from verifier.campaign.remember import Contradiction, Memory
 from verifier.model.reexecute import Reexecutor
 from verifier.offline import frauds
-from verifier.offline.question import Question
+from verifier.offline.question import Question, check_answers
 from verifier.offline.rebuild import Bound, check_same_history
 from verifier.tolerant.calibration import Calibration
 
@@ -109,7 +109,7 @@ class Fetched:
     Args:
         session: its id.
         listed: its place in the provider's list, which its evidence must keep to.
-        receipt: a client's receipt of it.
+        receipt: a client's receipt of it, the newest.
         beside: the list's place of a session that is audited by a client's receipt: another head, maybe.
         size: leaves of the head that evidence is asked for; the newest where None.
         asked: the client's own copy of the receipt's turn.
@@ -119,6 +119,7 @@ class Fetched:
         stopped: the turn in which its log stops, where those before it are what is audited.
         error: why nothing came, or why it is not to be believed.
         full: turn -> its evidence of kind full, where that was asked for.
+        others: older receipts of it, whose turns have to be opened too.
     """
 
     session: bytes
@@ -133,6 +134,17 @@ class Fetched:
     stopped: int | None = None
     error: VerifiableError | None = None
     full: dict[int, Received] = field(default_factory=dict)
+    others: tuple[OpenedReceipt, ...] = ()
+
+    @property
+    def receipts(self) -> tuple[OpenedReceipt, ...]:
+        """All receipts of it, the newest first."""
+        return self.others if self.receipt is None else (self.receipt, *self.others)
+
+    def with_own(self, drawn: Sequence[int], most: int) -> list[int]:
+        """At most `most` turns of those drawn, the receipts' own among them, however many these are."""
+        own = {each.receipt.turn for each in self.receipts}
+        return sorted([*own, *[turn for turn in drawn if turn not in own][: max(0, most - len(own))]])
 
     @property
     def name(self) -> str:
@@ -155,29 +167,39 @@ class Fetched:
     def heads(self) -> list[SignedHead]:
         """Every head of it that was shown and that is the provider's, a client's own first."""
         received = [each.signed for each in (self.evidence, *self.full.values()) if each is not None]
-        own = None if self.receipt is None else self.receipt.session.signed
-        shown = [signed for signed in (own, *received, self.promised) if signed is not None]
+        own = [each.session.signed for each in self.receipts]
+        shown = [signed for signed in (*own, *received, self.promised) if signed is not None]
         return [signed for signed in shown if signed.head.session == self.session]
 
 
 def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
-    """Get a session's evidence, and hold it against the question, the list and what was seen before."""
+    """Get a session's evidence, and hold it against the question, the list, its receipts and what was seen before."""
     try:
-        if auditor.memory is not None and wanted.receipt is not None:
-            auditor.memory.head(wanted.receipt.session.signed)
+        if auditor.memory is not None:
+            for receipt in wanted.receipts:
+                auditor.memory.head(receipt.session.signed)
+        for one, other in pairwise(map(_bound, wanted.receipts)):
+            check_same_history(one, other)
         received = wanted.evidence = Received(client.evidence(wanted.session, "tokens", wanted.turns, wanted.size))
         _, signed = received.parse(auditor.trust)
         if auditor.memory is not None:
             auditor.memory.head(signed)
         Question(wanted.session).check_head(signed.head)
-        if wanted.listed is not None:  # before it is opened: else an old head could pass for an interrupted session
+        if wanted.listed is not None:
             wanted.promised = listed_head(signed, wanted.listed)
-            Question(wanted.session, wanted.size).check_head(signed.head)
+        # Before it is opened: else an old head could pass for an interrupted session.
+        Question(wanted.session, wanted.size).check_head(signed.head)
+        if wanted.promised is not None:
             check_promise(signed.head, wanted.promised.head)
             if auditor.memory is not None:
                 auditor.memory.check_listed(signed)
         opened = _open(auditor, client, wanted, received)
         wanted.question.check(opened)
+        own = [receipt.session.signed for receipt in wanted.receipts]
+        check_growth(client, opened, [each for each in own if each.head.size < opened.session.head.size])
+        for receipt in wanted.others:
+            check_answers(opened, receipt)
+            check_same_history(Bound.of(opened.evidence.opening, opened.session.head), _bound(receipt))
         if auditor.memory is not None:
             check_growth(client, opened, auditor.memory.head(opened.session.signed))
         if wanted.beside is not None:
@@ -185,8 +207,21 @@ def fetch(auditor: Auditor, client: Client, wanted: Fetched) -> Fetched:
     except UnknownHostError:
         raise  # a misspelt address, not what a provider did
     except VerifiableError as error:
-        wanted.error = error
+        wanted.error = error if isinstance(error, Contradiction) else _forked(client, wanted) or error
     return wanted
+
+
+def _forked(client: Client, wanted: Fetched) -> Contradiction | None:
+    """What the list and a client's receipt contradict each other in, where evidence did not come to show it."""
+    if wanted.receipt is not None and wanted.listed is not None:
+        mine = wanted.receipt.session.signed
+        try:
+            check_continued(client, mine, listed_head(mine, wanted.listed), _bound(wanted.receipt))
+        except Contradiction as error:
+            return error
+        except VerifiableError:  # not shown is what it is already
+            pass
+    return None
 
 
 def _open(auditor: Auditor, client: Client, wanted: Fetched, received: Received) -> OpenedEvidence:
@@ -200,7 +235,10 @@ def _open(auditor: Auditor, client: Client, wanted: Fetched, received: Received)
     except VerificationError as error:
         leaves = map(records.parse, evidence.opening.leaves.values())
         stopped = max((leaf for leaf in leaves if isinstance(leaf, Turn)), key=lambda leaf: leaf.seq, default=None)
-        if error.code != "interrupted" or stopped is None or not stopped.turn:
+        if error.code != "interrupted":
+            raise
+        _check_stops(Bound.of(evidence.opening, signed.head), stopped, wanted)
+        if stopped is None or not stopped.turn:
             raise
     before = Bound.of(evidence.opening, signed.head)
     wanted.size, wanted.stopped = stopped.seq, stopped.turn
@@ -212,6 +250,24 @@ def _open(auditor: Auditor, client: Client, wanted: Fetched, received: Received)
     opened = received.open(evidence, signed)
     check_same_history(before, Bound.of(evidence.opening, signed.head))
     return opened
+
+
+def _check_stops(shown: Bound, stopped: Turn | None, wanted: Fetched) -> None:
+    """Raise VerificationError where a client's receipt shows that the turn ended in which a log is said to stop."""
+    for receipt in wanted.receipts:
+        check_same_history(shown, _bound(receipt))
+        ended = len(receipt.session.spans)
+        if stopped is None or ended > stopped.turn:
+            raise VerificationError(
+                "the evidence stops within a turn that ended, by a client's receipt",
+                code="no-evidence",
+                expected=f"{ended} turns with their ends",
+                found="a log that stops" if stopped is None else f"a log that stops in turn {stopped.turn}",
+            )
+
+
+def _bound(receipt: OpenedReceipt) -> Bound:
+    return Bound.of(receipt.receipt.opening, receipt.session.head)
 
 
 def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched: Fetched) -> Verdict:
@@ -228,7 +284,9 @@ def audit_fetched(auditor: Auditor, client: Client, worker: Reexecutor, fetched:
     def fetch_full(turn: int) -> OpenedEvidence:
         size = fetched.size if received.signed is None else received.signed.head.size
         full = fetched.full[turn] = Received(client.evidence(fetched.session, "full", [turn], size))
-        opened = full.open(*full.parse(auditor.trust))
+        evidence, signed = full.parse(auditor.trust)
+        Question(fetched.session, size).check_head(signed.head)  # before it is opened, as in `fetch`
+        opened = full.open(evidence, signed)
         Question(fetched.session, size, (turn,), Kind.FULL).check(opened)
         return opened
 
@@ -273,6 +331,12 @@ def conclude(auditor: Auditor, client: Client, log: LogReader, fetched: Fetched,
         verdict = _with_log(verdict, logged, auditor)
         if logged.proof is not None and logged.fits:
             auditor.keep(f"{fetched.name}-log.fraud", logged.proof.encode())
+    for receipt in fetched.others:  # an older head is covered by the newer one; its log proof is of a log of its own
+        theirs = None if receipt.logged is None else log.look_up(receipt.session.signed, receipt.logged)
+        if theirs is not None and not theirs.logged:
+            verdict = _with_log(verdict, theirs, auditor)
+    if fetched.listed is not None and heads and (verdict.code in APART or fetched.stopped is not None):
+        verdict = _not_later(verdict, heads, log)
     if fetched.evidence is not None and (verdict.status is Status.FAILED or auditor.keep_all):
         _keep_evidence(auditor, fetched, fetched.evidence.data, verdict)
     return verdict
@@ -295,41 +359,6 @@ def count_turns(auditor: Auditor, client: Client, listed: Listed) -> int:
     Question(listed.session, listed.size).check_head(session.head)
     check_promise(session.head, listed_head(session.signed, listed).head)
     return len(session.spans)
-
-
-def listed_head(signed: SignedHead, listed: Listed) -> SignedHead:
-    """The head that the provider's list showed, under the manifest of one that it showed later.
-
-    Raises VerificationError (`list-differs`): the entry's head is none, or not that of the entry.
-    """
-    try:
-        promised = signed.other(listed.head)
-    except (MalformedError, VerificationError) as error:
-        raise VerificationError(
-            "the provider's list shows a head that is not its own",
-            code="list-differs",
-            expected="a head under the manifest of what was shown",
-            found=error.what,
-        ) from error
-    if (promised.head.session, promised.head.size) != (listed.session, listed.size):
-        raise VerificationError(
-            "the provider's list contradicts its own head",
-            code="list-differs",
-            expected=f"session {listed.session.hex()}, {listed.size} leaves",
-            found=f"head of {promised.head.session.hex()}, {promised.head.size} leaves",
-        )
-    return promised
-
-
-def check_promise(head: Head, promised: Head) -> None:
-    """Raise VerificationError unless what was shown stands under the head that the list showed for the same size."""
-    if head.root != promised.root:
-        raise VerificationError(
-            "the provider signed two histories of one session: in its list and in what it shows",
-            code="two-histories",
-            expected=promised.root.hex(),
-            found=head.root.hex(),
-        )
 
 
 def _keep_evidence(auditor: Auditor, fetched: Fetched, data: bytes, verdict: Verdict) -> None:
@@ -362,6 +391,22 @@ def _with_log(verdict: Verdict, logged: Logged, auditor: Auditor) -> Verdict:
     return verdict if logged.error is None else _worse(verdict, from_error(logged.error))
 
 
+def _not_later(verdict: Verdict, heads: Sequence[SignedHead], log: LogReader) -> Verdict:
+    """The verdict on a session that is said to have stopped, or to have no token, unless the log has more of it."""
+    longest = max(heads, key=lambda each: each.head.size)
+    later = log.later(longest)
+    if later is None or verdict.status is Status.FAILED:
+        return verdict
+    error = VerificationError(
+        "the provider's log holds a later head of the session than the provider shows",
+        code="no-evidence",
+        expected=f"{later} leaves",
+        found=f"{longest.head.size}",
+        hint="The log was read before the list: what it holds of a session, the provider has to show.",
+    )
+    return _instead(verdict, from_error(error))
+
+
 def _failed(verdict: Verdict, proof: Fraud, auditor: Auditor) -> Verdict:
     """The verdict with what a file proves, unless the session has failed already."""
     return _worse(verdict, frauds.verify(proof, auditor.trust, auditor.delay))
@@ -371,8 +416,11 @@ def _worse(verdict: Verdict, other: Verdict) -> Verdict:
     """The verdict with what another says of the same session, where that is worse."""
     order = (Status.FAILED, Status.INCONCLUSIVE)
     known = order.index(verdict.status) if verdict.status in order else len(order)
-    if order.index(other.status) >= known:
-        return verdict
+    return verdict if order.index(other.status) >= known else _instead(verdict, other)
+
+
+def _instead(verdict: Verdict, other: Verdict) -> Verdict:
+    """The verdict with what another says of the same session."""
     return replace(
         verdict,
         status=other.status,

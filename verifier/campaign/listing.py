@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from verifiable.checking import fraud
 from verifiable.checking.caveats import Caveat
+from verifiable.checking.checks import SignedHead
 from verifiable.checking.verdict import Verdict, from_error
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.manifest import Manifest
@@ -37,7 +38,7 @@ class Listing:
 
     Args:
         entries: what sessions are drawn from.
-        left_out: sessions that stand in the log and are not in the list, or shorter there.
+        left_out: sessions that stand in the log and are not in the list, or shorter than there or in a receipt.
         read, logged: entries of the log that were read, and how many it has.
         others: entries read that are no heads by a session key of the manifest in force.
         unread: why the log was not read, where the manifest names one.
@@ -58,9 +59,9 @@ class Listing:
         if not self.left_out:
             return None
         error = VerificationError(
-            f"the provider's list leaves out, or shows shorter, {len(self.left_out):,} sessions of its log",
+            f"the provider's list leaves out, or shows shorter, {len(self.left_out):,} sessions of its log or receipts",
             code="list-differs",
-            expected=f"every session of the {self.read:,} heads read from the log",
+            expected=f"every session of the {self.read:,} heads read from the log and of clients' receipts",
             found=f"without {', '.join(session.hex() for session in self.left_out[:3])}",
             hint="They were drawn from all the same. Count it against the provider, and insist on a whole list.",
         )
@@ -85,8 +86,15 @@ class Listing:
         }
 
 
-def read_listing(client: Client, manifest: Manifest | None, log: Published | VerificationError | None) -> Listing:
+def read_listing(
+    client: Client,
+    manifest: Manifest | None,
+    log: Published | VerificationError | None,
+    held: Mapping[bytes, int] | None = None,
+) -> Listing:
     """The provider's list, held against its log, read before: None where the manifest names none, else why it can't be.
+
+    `held` is how many leaves sessions have by clients' receipts: where they are listed, it must be as many.
 
     Raises a VerifiableError: there is no list.
     """
@@ -110,7 +118,43 @@ def read_listing(client: Client, manifest: Manifest | None, log: Published | Ver
         for session, entry in logged.items()
         if session not in listed or listed[session].size < entry.size
     }
-    return Listing(list((listed | missing).values()), tuple(missing), count, size, others, unread)
+    shorter = [each for each, size in (held or {}).items() if each in listed and listed[each].size < size]
+    return Listing(list((listed | missing).values()), tuple({*missing, *shorter}), count, size, others, unread)
+
+
+def listed_head(signed: SignedHead, listed: Listed) -> SignedHead:
+    """The head that the provider's list showed, under the manifest of one that it showed later.
+
+    Raises VerificationError (`list-differs`): the entry's head is none, or not that of the entry.
+    """
+    try:
+        promised = signed.other(listed.head)
+    except (MalformedError, VerificationError) as error:
+        raise VerificationError(
+            "the provider's list shows a head that is not its own",
+            code="list-differs",
+            expected="a head under the manifest of what was shown",
+            found=error.what,
+        ) from error
+    if (promised.head.session, promised.head.size) != (listed.session, listed.size):
+        raise VerificationError(
+            "the provider's list contradicts its own head",
+            code="list-differs",
+            expected=f"session {listed.session.hex()}, {listed.size} leaves",
+            found=f"head of {promised.head.session.hex()}, {promised.head.size} leaves",
+        )
+    return promised
+
+
+def check_promise(head: Head, promised: Head) -> None:
+    """Raise VerificationError unless what was shown stands under the head that the list showed for the same size."""
+    if head.root != promised.root:
+        raise VerificationError(
+            "the provider signed two histories of one session: in its list and in what it shows",
+            code="two-histories",
+            expected=promised.root.hex(),
+            found=head.root.hex(),
+        )
 
 
 def read_sample(client: Client, checkpoint: Checkpoint, choose: random.Random | None = None) -> list[bytes]:

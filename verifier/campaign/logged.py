@@ -107,6 +107,22 @@ class LogReader:
                 return Logged.of(error)
             return Logged(None, f"what it holds can't be found out: {error.what}")
 
+    def later(self, signed: SignedHead) -> int | None:
+        """Leaves of the largest head of the session that the log holds, where it is of more than the head has.
+
+        None where there is none, or the log can't be read.
+        """
+        log = signed.manifest.log
+        published = None if log is None else self._published(log, signed.manifest_envelope)
+        if not isinstance(published, Published):
+            return None
+        try:
+            heads = [fraud.logged_head(entry, signed.manifest.session_keys) for entry in published.entries()]
+        except VerificationError:
+            return None
+        sizes = [head.size for head in heads if head is not None and head.session == signed.head.session]
+        return max((size for size in sizes if size > signed.head.size), default=None)
+
     def _published(self, log: PublicKey, manifest: bytes) -> Published | VerificationError:
         if log.raw not in self._known:
             try:

@@ -17,6 +17,7 @@ from verifier.auditing.scope import audited
 from verifier.campaign.beacon import FileBeacon
 from verifier.campaign.listing import Listing
 from verifier.campaign.plan import ChallengePlan, at_least, caught
+from verifier.campaign.weigh import Disputed
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.tolerant import Decision
 
@@ -85,6 +86,7 @@ class Challenge:
         of_list: which of these were drawn from the list.
         listing: the provider's list, as it was held against its log.
         signer: the key that signed the manifest that the provider serves.
+        disputed: what clients handed over and does not fit. It rests on their word, and decides nothing.
     """
 
     seed: bytes
@@ -96,6 +98,7 @@ class Challenge:
     of_list: frozenset[str] = frozenset()
     listing: Listing = field(default_factory=Listing)
     signer: PublicKey | None = None
+    disputed: tuple[Disputed, ...] = ()
 
     @property
     def population(self) -> int:
@@ -103,7 +106,7 @@ class Challenge:
 
     def caveats(self) -> list[Caveat]:
         """What the draw does not rest on."""
-        made = self.listing.caveats()
+        made = self.listing.caveats() + [Caveat("copy-differs", str(each)) for each in self.disputed]
         unproven = self.plan.unproven.population
         made += [Caveat("heads-not-checked", f"{unproven:,} of {self.population:,}")] if unproven else []
         made += [Caveat("sessions-too-young", f"{self.plan.excluded:,}")] if self.plan.excluded else []
@@ -126,6 +129,7 @@ class Challenge:
             "chance_at_share": None if chance is None else chance.to_json(),
             "no_chance": self.plan.silent,
             "list": self.listing.to_json(),
+            "disputed": [each.to_json() for each in self.disputed],
         }
 
 
@@ -302,6 +306,12 @@ class Outcome:
         if counts["inconclusive"]:
             why = ", ".join(f"{number} {code}" for code, number in self.undecided().items())
             said.append(f"Could not be checked: {why}. A provider that always is, is not audited.")
+        if self.challenge is not None and self.challenge.disputed:
+            codes = ", ".join(sorted({each.code for each in self.challenge.disputed}))
+            said.append(
+                f"{len(self.challenge.disputed)} copies of clients are not what the provider signed ({codes}). That "
+                "rests on the clients' word alone: ask them. It is not counted."
+            )
         if counts["nothing_to_check"]:
             said.append(f"{counts['nothing_to_check']} had no token, so there was nothing to check.")
         if counts["interrupted"]:

@@ -3,6 +3,9 @@
 A session's weight is its signed size. A size that nobody signed would let a provider make its worst sessions light, so
 the heads are verified before anything is drawn. Sessions whose head can't be verified have no weight, and are drawn
 apart: else a size that nobody signed would thin out the others.
+
+A client's receipt is the provider's word, and holds against it. What the client says beside it, and a file that does
+not hold, is the word of a third party, whom the auditor can't ask: it is named, and decides nothing about the provider.
 """
 
 from __future__ import annotations
@@ -11,12 +14,14 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from verifiable import limits
-from verifiable.checking.checks import OpenedReceipt
-from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.checking.asked import check_asked
+from verifiable.checking.checks import OpenedReceipt, check_receipt, check_text
+from verifiable.errors import MalformedError, PolicyError, VerifiableError, VerificationError
 from verifiable.manifest.manifest import Manifest, open_manifest, verify_manifest
 from verifiable.request.exchange import NOTHING, Asked
 from verifiable.session.challenge import draw_turns, weight_of
@@ -33,6 +38,10 @@ TRIES = 3
 """Receipts that are asked for to have one manifest."""
 
 
+CLIENTS_WORD = frozenset({"text-differs", "request-differs", "nonce-differs", "time-differs"})
+"""Reason codes of a copy that is another than what was committed: who changed it is not shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class Weighed:
     """The list: its entries, by session id; the weights of those whose head was verified, and which are not; how many
@@ -47,8 +56,26 @@ class Weighed:
 
 
 @dataclass(frozen=True, slots=True)
+class Disputed:
+    """What a client handed over and does not fit: a copy of its own, of a turn whose receipt holds, or the receipt."""
+
+    code: str
+    what: str
+    session: bytes | None = None
+    turn: int | None = None
+
+    def __str__(self) -> str:
+        of = "" if self.session is None else f" in turn {self.turn} of session {self.session.hex()}"
+        return f"{self.code}{of}: {self.what}"
+
+    def to_json(self) -> dict[str, Any]:
+        session = None if self.session is None else self.session.hex()
+        return {"code": self.code, "what": self.what, "session": session, "turn": self.turn}
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
-    """A client's receipt, of which every check holds, and its own copy of its request."""
+    """A client's receipt, of which every check holds, and its own copy of its request, as far as it fits."""
 
     receipt: OpenedReceipt
     asked: Asked = NOTHING
@@ -58,19 +85,82 @@ class Held:
         return self.receipt.session.head.session
 
     @property
-    def weight(self) -> int:
-        return weight_of(self.receipt.session.head.size)
+    def size(self) -> int:
+        return self.receipt.session.head.size
 
-    def wanted(self, seed: bytes, turns: int | None, listed: Listed | None = None) -> Fetched:
-        """What is to be fetched for it: at most `turns` turns, the receipt's own among them. `listed` is what the
-        provider's list shows of it.
+    @property
+    def turn(self) -> int:
+        return self.receipt.receipt.turn
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSession:
+    """The receipts of one session, the newest first: it is fetched and audited once, and all of them must fit."""
+
+    receipts: tuple[Held, ...]
+
+    @property
+    def newest(self) -> Held:
+        return self.receipts[0]
+
+    @property
+    def session(self) -> bytes:
+        return self.newest.session
+
+    @property
+    def weight(self) -> int:
+        return weight_of(self.newest.size)
+
+    def wanted(self, seed: bytes, turns: int | None, listed: Listed | None = None, by_list: bool = False) -> Fetched:
+        """What is to be fetched for it: at most `turns` turns, the receipts' own among them, however many these are.
+
+        `listed` is what the provider's list shows of it. Under that head it is fetched where it was drawn from the list
+        too (`by_list`) and the head is no older than the receipts; how many turns that has is not known yet.
         """
-        session, own = self.receipt.session, self.receipt.receipt.turn
-        head, drawn = session.head, None
+        others = tuple(each.receipt for each in self.receipts[1:])
+        wanted = Fetched(self.session, receipt=self.newest.receipt, asked=self.newest.asked, others=others)
+        if by_list and listed is not None and listed.size >= self.newest.size:
+            wanted.listed, wanted.size = listed, listed.size
+            return wanted
+        wanted.beside, wanted.size = listed, self.newest.size
         if turns is not None:
-            others = [turn for turn in draw_turns(seed, head.session, len(session.spans), turns) if turn != own]
-            drawn = sorted([own, *others[: turns - 1]])
-        return Fetched(head.session, None, self.receipt, listed, head.size, self.asked, drawn)
+            there = len(self.newest.receipt.session.spans)
+            wanted.turns = wanted.with_own(draw_turns(seed, self.session, there, turns), turns)
+        return wanted
+
+
+def hold(receipt: Receipt, asked: Asked, trust: Sequence[PublicKey]) -> tuple[Held | None, Disputed | None]:
+    """A client's receipt and its own copy, as far as they hold; and what does not, which rests on its word alone."""
+    try:
+        opened = check_receipt(receipt, trust)
+    except VerifiableError as error:
+        return None, Disputed(error.code, error.statement)
+    try:
+        if asked.texts:
+            check_text(opened.session, receipt.turn, *asked.texts)
+        check_asked(opened.session, receipt.turn, asked)
+    except VerifiableError as error:
+        if error.code in CLIENTS_WORD:
+            return Held(opened), Disputed(error.code, error.statement, opened.session.head.session, receipt.turn)
+        # The copy is what was committed, and the provider's own facts do not follow from it: the audit says so.
+    return Held(opened, asked), None
+
+
+def by_session(held: Iterable[Held]) -> dict[bytes, HeldSession]:
+    """The receipts of each session, the newest first; the same one twice is one, with the copy that came with it."""
+    found: dict[bytes, dict[tuple[bytes, int], Held]] = {}
+    for each in held:
+        known = found.setdefault(each.session, {})
+        place = (each.receipt.receipt.head, each.turn)
+        if place not in known or known[place].asked == NOTHING:
+            known[place] = each
+
+    def newest(each: Held) -> tuple[int, bool]:
+        return each.size, each.asked != NOTHING
+
+    return {
+        session: HeldSession(tuple(sorted(some.values(), key=newest, reverse=True))) for session, some in found.items()
+    }
 
 
 def current_manifest(client: Client, trust: Sequence[PublicKey]) -> Manifest | None:

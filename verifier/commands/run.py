@@ -38,7 +38,7 @@ from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.outcome import Challenge, Outcome
 from verifier.campaign.plan import ChallengePlan
 from verifier.campaign.remember import Memory
-from verifier.campaign.weigh import Held, check_signer
+from verifier.campaign.weigh import Disputed, Held, check_signer, hold
 from verifier.commands.files import Copies, read_clients, read_copies, read_target
 from verifier.commands.options import CopyOptions, DrawOptions, MachineOptions, ProviderOptions
 from verifier.model.worker import Worker
@@ -177,7 +177,7 @@ def carry_out(plan: Plan) -> Outcome:
                     known=known.held,
                     given=plan.seed is not None,
                 )
-                verdicts += known.refused
+                challenge = replace(challenge, disputed=known.disputed)
                 seed = challenge.seed
             except PolicyError:
                 raise  # of the call: another provider's key, a host that nobody knows
@@ -216,10 +216,10 @@ def _with_receipts_log(verdict: Verdict, copies: Copies, plan: Plan) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What clients handed over: receipts that hold (None where none were named), and verdicts on those that don't."""
+    """What clients handed over: receipts that hold (None where none were named), and what does not."""
 
     held: list[Held] | None = None
-    refused: tuple[Verdict, ...] = ()
+    disputed: tuple[Disputed, ...] = ()
     capabilities: Mapping[bytes, bytes] = field(default_factory=dict)
 
 
@@ -231,16 +231,14 @@ def _known(plan: Plan) -> _Known:
         raise PolicyError(
             "--receipts goes with a provider's address", expected="http:// or https://", found=plan.target
         )
-    held, refused = [], []
+    found = []
     for receipt, asked in read_clients(plan.draw.receipts):
         check_signer(receipt.manifest, plan.trust)
         _check_opens(receipt, plan)
-        try:
-            held.append(Held(check_receipt(receipt, plan.trust, *asked.texts), asked))
-        except VerifiableError as error:
-            refused.append(Fault.of(error).verdict())
+        found.append(hold(receipt, asked, plan.trust))
+    held, disputed = [each for each, _ in found if each is not None], [each for _, each in found if each is not None]
     capabilities = {each.session: each.receipt.receipt.capability for each in held}
-    return _Known(held, tuple(refused), {session: own for session, own in capabilities.items() if own is not None})
+    return _Known(held, tuple(disputed), {session: own for session, own in capabilities.items() if own is not None})
 
 
 def _check_opens(receipt: Receipt, plan: Plan) -> None:
