@@ -223,12 +223,20 @@ function checkText(session, turn, text, report) {
       const committed = session.spans[turn].end.text;
       const digest = sha256(utf8(text));
       if (same(committed, digest)) return;
+      notAnother(turn, "text", session.spans.filter(({ end }) => same(end.text, digest)));
       const only = nearlySame(text, committed);
       const what = `your text is not the text that was committed${only ? `: ${only} only` : ""}`;
       throw new Failure("text-differs", `${what}. Look at your own copy first`, hex(committed), hex(digest));
     },
     "every byte of it",
   );
+}
+
+/** A client's copy that is what another turn of the session committed to is a mistake of the client's. */
+function notAnother(turn, what, spans) {
+  if (!spans.length) return;
+  const other = spans.at(-1).turn.turn;
+  throw new Failure("other-turn", `your ${what} is that of turn ${other}, not of turn ${turn}`);
 }
 
 /** Check evidence: what a receipt shows, and for each turn opened that all follows from its request. */

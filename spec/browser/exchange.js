@@ -53,6 +53,7 @@ function checkCopy(session, number, { request, sent, received }, committed, sign
   if (!span) throw new Failure("incomplete", `there is no turn ${number}`);
   const { turn } = span;
   if (!same(request.digest, turn.request)) {
+    notAnother(number, "request", session.spans.filter((other) => same(other.turn.request, request.digest)));
     const known = committed && same(committed.digest, turn.request);
     const parts = known ? partsThatDiffer(request, committed) : null;
     const what = `turn ${number} answers another request than yours${parts ? `: ${parts.names.join(", ")} differ` : ""}`;

@@ -123,7 +123,7 @@ async function checkFiles({ receipt, evidence, text, exchange }, keys, report, f
   const spans = held?.spans.length > session.spans.length ? held.spans : session.spans;
   found.session = { ...session, spans };
   found.signed = (held ?? session).head.time;
-  if (!held) found.turn = Math.max(0, ...session.turns.map(({ turn }) => turn.turn));
+  if (!held) found.turn = turnMeant(session.turns, exchange, text);
   if (text !== null) checkText(found.session, found.turn, text, report);
   if (exchange) {
     const { request = null } = session.turns.find(({ turn }) => turn.turn === found.turn) ?? {};
@@ -133,6 +133,14 @@ async function checkFiles({ receipt, evidence, text, exchange }, keys, report, f
     await breathe();
     replayOne(opened, report, found);
   }
+}
+
+/** The turn that a copy is of, where no receipt says it: the last opened that it fits, else the last. */
+function turnMeant(turns, exchange, text) {
+  const digest = text === null ? null : sha256(utf8(text));
+  const fits = ({ turn, end }) =>
+    exchange ? same(turn.request, exchange.request.digest) : digest !== null && same(end.text, digest);
+  return (turns.findLast(fits) ?? turns.at(-1))?.turn.turn ?? 0;
 }
 
 function checkRequest({ session, signed }, turn, exchange, committed, report) {

@@ -10,6 +10,7 @@ const INCONCLUSIVE = [
   "nothing-checked",
   "no-evidence",
   "too-few-witnesses",
+  "other-turn",
   "page-fault",
   "policy",
 ];
@@ -48,6 +49,7 @@ const MEANING = {
   "session-differs": "The evidence belongs to another conversation.",
   "parameters-differ": "The answer was drawn with other settings than the request has.",
   "nonce-differs": "The request’s nonce was not used, so the provider could have tried draws until it liked one.",
+  "other-turn": "Your own copy is of another answer of this conversation than the receipt.",
   "time-differs": "The conversation was not opened, or the answer not signed, when your request was on its way.",
   "no-evidence": "The provider did not hand over the records that were asked for.",
   "record-invalid": "A record is not one that any honest provider writes.",

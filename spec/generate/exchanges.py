@@ -142,6 +142,8 @@ class _Exchanges:
         self.add("the second turn, sent more than five minutes after its head was signed", "time-differs", after)
         early = self.of(self.longer, sent=OPENED - 2 * HOUR, received=OPENED - HOUR)
         self.add("the second turn, before the session was opened", "time-differs", early)
+        self.add("the request of the turn before", "other-turn", self.of(self.longer, request=self.longer.requests[0]))
+        self.add("the text of the turn before", "other-turn", self.of(self.longer, text=self.longer.texts[0]))
         self.add("received before it was sent", "malformed", at(OPENED, OPENED - 1))
 
     def damaged(self) -> None:

@@ -152,6 +152,22 @@ def test_the_times_of_a_later_turn_are_held_against_the_head_of_its_receipt(kept
             assert ("answer-time-not-shown" in {note.id for note in whole.notes}) is noted
 
 
+def test_the_copy_of_another_turn_is_the_clients_mistake() -> None:
+    two = Recording()
+    again = {**BODY, "verifiable": {"nonce": "99" * 8, "session": two.session.hex()}}
+    for body in (BODY, again):
+        two.turn(ask(**body), PROMPT)
+    mine = [Exchange.of(body, text=two.texts[turn]) for turn, body in enumerate((BODY, again))]
+    for asked in (mine[0].asked, replace(mine[1].asked, texts=mine[0].asked.texts), Asked(texts=mine[0].asked.texts)):
+        verdict = verify(two.receipt(1), trust=TRUST, asked=asked)
+        assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "other-turn")
+    for turn in (0, 1):  # without a receipt, the copy says of which turn it is
+        for asked in (mine[turn].asked, Asked(texts=mine[turn].asked.texts)):
+            verdict = audit(two.evidence(), MadeUpModel(), TRUST, asked=asked)
+            assert verdict.status is Status.EXACT
+            assert [note.turns for note in verdict.notes if note.id == "text-not-given"] == [(1 - turn,)]
+
+
 def test_what_is_given_apart_leaves_the_rest_of_an_exchange(kept: Exchange) -> None:
     nonce = Asked(nonce=kept.request.nonce)
     assert verify(kept, trust=TRUST, asked=nonce).notes == verify(kept, trust=TRUST).notes

@@ -6,13 +6,14 @@ and model changed it: a proxy, or the provider.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verifiable import limits
 from verifiable.checking.caveats import Caveat
-from verifiable.checking.checks import OpenedSession, check_follows, span_of
+from verifiable.checking.checks import OpenedSession, OpenedTurn, check_follows, check_not_another, span_of
 from verifiable.errors import VerificationError
 from verifiable.request.exchange import Asked
 from verifiable.request.request import Request
@@ -36,13 +37,13 @@ def check_asked(
         signed: the time of the receipt's head, where the session was opened under another (ms).
 
     Raises:
-        VerificationError: `request-differs`, `nonce-differs`, `time-differs`, as `check_follows`; `incomplete` for no
-            such turn.
+        VerificationError: `request-differs`, `nonce-differs`, `time-differs`, as `check_follows`; `other-turn` for
+            the request of another turn; `incomplete` for no such turn.
     """
     leaf = span_of(session, turn).turn
     compared = []
     if asked.request is not None:
-        _check_request(leaf, asked.request, committed)
+        _check_request(session, leaf, asked.request, committed)
         check_follows(session, leaf, asked.request)
         compared.append("request")
     nonce = asked.nonce if asked.request is None or asked.nonce is not None else asked.request.nonce
@@ -82,9 +83,22 @@ def of_turns(spans: Sequence[TurnSpan], requests: Mapping[int, Request]) -> list
     return [Caveat(name, turns=tuple(some)) for name, some in numbers.items() if some]
 
 
-def _check_request(leaf: Turn, mine: Request, committed: Request | None) -> None:
+def turn_meant(turns: Sequence[OpenedTurn], asked: Asked) -> int:
+    """The turn that a client's copy is of, where no receipt says it: the last opened that it fits, else the last."""
+    digests = {hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in asked.texts}
+    for turn in reversed(turns):
+        if asked.request is None and turn.end.text_digest in digests:
+            return turn.number
+        if asked.request is not None and turn.leaf.request_digest == asked.request.digest():
+            return turn.number
+    return max((turn.number for turn in turns), default=0)
+
+
+def _check_request(session: OpenedSession, leaf: Turn, mine: Request, committed: Request | None) -> None:
     if mine.digest() == leaf.request_digest:
         return
+    fits = [span.number for span in session.spans if span.turn.request_digest == mine.digest()]
+    check_not_another(leaf.turn, "request", fits)
     expected, found = mine.digest().hex(), leaf.request_digest.hex()
     what = f"turn {leaf.turn} answers another request than yours"
     if committed is not None and committed.digest() == leaf.request_digest:

@@ -237,17 +237,30 @@ def check_receipt_under(signed: SignedHead, receipt: Receipt, *texts: str) -> Op
 def check_text(session: OpenedSession, turn: int, *texts: str) -> str:
     """Step 10. Returns the first of the readings that is what the turn committed to.
 
-    Raises VerificationError (`text-differs`) where none is.
+    Raises VerificationError where none is: `text-differs`, or `other-turn` for the text of another turn.
     """
     committed = span_of(session, turn).end.text_digest
     digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     if committed not in digests:
+        check_not_another(turn, "text", [span.number for span in session.spans if span.end.text_digest in digests])
         only = near.difference(texts[0], committed)
         what, why = "the text is not the text that was committed", "is it the answer exactly as it was received?"
         if only is not None:
             what, why = f"{what}: {only} only", "programs change this when a text is saved or copied."
         _same("text-differs", what, digests[0], committed, f"Look at your own copy first: {why}")
     return texts[digests.index(committed)]
+
+
+def check_not_another(turn: int, what: str, fits: Sequence[int]) -> None:
+    """Raise VerificationError (`other-turn`) where a client's copy is what another turn of the session committed to."""
+    if fits:
+        raise VerificationError(
+            f"your {what} is that of turn {fits[-1]}, not of turn {turn}",
+            code="other-turn",
+            expected=f"the {what} of turn {turn}",
+            found=f"the {what} of turn {fits[-1]}",
+            hint="Give the copy and the receipt of one answer.",
+        )
 
 
 def span_of(session: OpenedSession, turn: int) -> TurnSpan:

@@ -39,6 +39,7 @@ INCONCLUSIVE_CODES = frozenset(
         "not-raw-logits",
         "model-differs",
         "no-evidence",
+        "other-turn",
         "stream-differs",
         "unreachable",
         "auditor-crashed",

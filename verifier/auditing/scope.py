@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verifiable.checking import membership
-from verifiable.checking.asked import caveats, of_others, of_turns
+from verifiable.checking.asked import caveats, of_others, of_turns, turn_meant
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedEvidence, OpenedSession
 from verifiable.checking.offline import session_json
@@ -134,7 +134,7 @@ def notes(
         "no-tokens": [turn for turn in rest if not turn.count],
         "turns-not-recomputed": [turn for turn in rest if turn.count],
     }
-    mine = max((turn.number for turn in turns), default=0) if receipt is None else receipt.turn
+    mine = turn_meant(turns, asked) if receipt is None else receipt.turn
     signed = session.head.time if receipt is None else Head.peek(receipt.head).time
     made = [*caveats(asked, mine, signed), *not_opened(opened)]
     made += of_others(asked, mine, [turn.number for turn in turns])

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from os import PathLike
 
-from verifiable.checking.asked import check_asked
+from verifiable.checking.asked import check_asked, turn_meant
 from verifiable.checking.checks import (
     OpenedEvidence,
     OpenedReceipt,
@@ -79,7 +79,7 @@ def audit(
         receipt: the client's receipt, or what `check_receipt` made of it: the evidence must open its turn, and its head
             tell the same history.
         text: the answer as the client has it, where `asked` does not say.
-        asked: the client's own copy of the receipt's turn or, without a receipt, of the last turn opened.
+        asked: the client's own copy of the receipt's turn or, without a receipt, of the last turn opened that it fits.
         fetch_full: asks for all records after a difference was found, so that the verdict can name the first.
         calibration: for the tolerant comparison, where the bits of this machine are not the provider's.
         seed: of the challenge, from which that comparison draws which tokens it compares; drawn here where None.
@@ -176,9 +176,8 @@ def _bind(
 
 
 def _compare_copies(journal: Journal, opened: OpenedEvidence, receipt: Receipt | None, asked: Asked) -> None:
-    """Step 10, for evidence: what the client has of the receipt's turn, or of the last turn opened."""
-    last = max((turn.number for turn in opened.turns), default=0)
-    number = last if receipt is None else receipt.turn
+    """Step 10, for evidence: what the client has of the receipt's turn, or of the turn opened that it fits."""
+    number = turn_meant(opened.turns, asked) if receipt is None else receipt.turn
     if asked.texts:
         with journal.step(Step.TEXT_RECEIVED) as passed:
             check_text(opened.session, number, *asked.texts)

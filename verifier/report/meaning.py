@@ -122,6 +122,9 @@ MEANINGS = {
     ),
     "not-invariant": Meaning("Under these settings even honest numbers can't be repeated.", "Any cheating."),
     "not-raw-logits": Meaning("The provider's records hold rounded numbers that can't be repeated.", "Any cheating."),
+    "other-turn": Meaning(
+        "Your own copy is of another answer of this conversation than the receipt.", "Anything about the provider."
+    ),
     "stream-differs": Meaning(
         "The event stream that you kept does not go with this receipt: it is of another answer, or not as it came.",
         "Anything about the provider: nobody signs a stream as a whole.",
