@@ -121,6 +121,10 @@ def test_a_narrowed_opening_gives_the_same_root():
 def test_a_head_that_the_log_lacks_past_the_delay_is_fraud():
     made = logged(head())
     assert Fraud.parse(made.encode()).verify(TRUST).code == "missing-from-log"
+    assert "24 h, which is the protocol's" in str(frauds.verify(made, TRUST).hint)
+    hour = frauds.verify(logged(head(), later=3_600_001), TRUST, 3_600_000)
+    assert (hour.status, hour.code) == (Status.FAILED, "missing-from-log")
+    assert "a merge delay of 1 h, which you named: it proves nothing unless the provider promised it" in str(hour.hint)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from verifiable.checking.caveats import Caveat
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.cli import main as command
 from verifiable.errors import MalformedError, StoreError, VerifiableError, VerificationError
@@ -24,9 +25,18 @@ KEY = PrivateKey.generate("auditor", b"a" * 32)
 TIME = 1_800_000_000_000
 
 
+NOTE = Caveat("receipt-not-given")
+
+
 def outcome(*statuses: Status) -> Outcome:
     verdicts = tuple(
-        Verdict(status, "what was found \x1b[31m", None if status is Status.EXACT else "logits-differ", f"{at:032x}")
+        Verdict(
+            status,
+            "what was found \x1b[31m",
+            None if status is Status.EXACT else "logits-differ",
+            f"{at:032x}",
+            notes=(NOTE,),
+        )
         for at, status in enumerate(statuses)
     )
     challenge = Challenge(b"s" * 32, plan([9] * 9, len(verdicts)), len(verdicts))
@@ -61,6 +71,7 @@ def test_a_stranger_verifies_it_on_the_command_line(tmp_path: Path, capsys: pyte
         assert command(["verify", "--report", str(path), "--trust", trust]) == code
         out = capsys.readouterr().out
         assert "Signed by auditor" in out
+        assert (str(NOTE) in out) is bool(statuses)
         assert "\x1b" not in out
         assert command(["verify", "--report", str(path), "--trust", trust, "--json"]) == code
         told = json.loads(capsys.readouterr().out)
@@ -82,6 +93,9 @@ def test_nobody_vouches_for_an_audit_of_himself() -> None:
     with pytest.raises(VerificationError, match="a provider that it audits") as caught:
         verify_report(sign_report(report, audited, TIME), [audited.public])
     assert caught.value.code == "untrusted-key"
+    report = {**report, "trusted": [], "session_keys": [audited.public.vkey()]}
+    with pytest.raises(VerificationError, match="a provider that it audits"):
+        verify_report(sign_report(report, audited, TIME), [audited.public])
     for trusted in (5, ["no key"], None):
         with pytest.raises(MalformedError):
             verify_report(sign_report({**report, "trusted": trusted}, KEY, TIME), [KEY.public])

@@ -58,6 +58,8 @@ def test_a_receipt_is_verified(folder: Path, capsys: pytest.CaptureFixture[str])
     assert verify(folder, "--text", str(folder / "answer.txt")) == 0
     out = capsys.readouterr().out
     assert "Signed by acme" in out
+    model = check_receipt(Receipt.load(folder / "a.receipt"), TRUST).session.manifest.model
+    assert f"Model, by the provider's word: {model.files[0].name} (sha256 {model.files[0].sha256.hex()[:8]}…)" in out
     assert "2 turns" in out
     assert "the text that turn 1 committed to" in out
     assert "verifiable audit" in out

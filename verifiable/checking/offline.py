@@ -26,7 +26,8 @@ class ReceiptDetails:
     session: OpenedSession
 
     def to_json(self) -> dict[str, Any]:
-        return session_json(self.session)
+        files = [{"file": file.name, "sha256": file.sha256.hex()} for file in self.session.manifest.model.files]
+        return {**session_json(self.session), "model_files": files}
 
 
 def verify(

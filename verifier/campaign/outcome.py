@@ -372,6 +372,9 @@ class Outcome:
             "not_shown": [caveat.to_json() for caveat in self.caveats()],
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "trusted": list(self.trusted),
+            "session_keys": sorted(
+                {key.vkey() for each in _sessions(self.verdicts) for key in each.manifest.session_keys}
+            ),
             "started": self.started,
             "seconds": round(self.seconds, 3),
             "command": self.command,

@@ -88,6 +88,12 @@ def _manifests(one: SignedHead, other: SignedHead) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys((one.manifest_envelope, other.manifest_envelope)))
 
 
+def _agreed(delay: int) -> str:
+    if delay >= fraud.MERGE_DELAY:
+        return "is the protocol's, or longer"
+    return "you named: it proves nothing unless the provider promised it, for without a promise it has 24 hours"
+
+
 def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.MERGE_DELAY) -> Verdict:
     """What `verifiable verify --fraud` says: failed where the provider's fraud is proven, else inconclusive.
 
@@ -109,6 +115,11 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
             checks=(Check(Step.FRAUD, None, fault.what),),
             details=NothingProven(fault.code),
         )
+    rests = (
+        ""
+        if parsed.kind is not FraudKind.MISSING
+        else (f" It rests on a merge delay of {delay / 3_600_000:g} h, which {_agreed(delay)}.")
+    )
     return Verdict(
         Status.FAILED,
         proven.what,
@@ -119,7 +130,7 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
         expected=proven.expected,
         found=proven.found,
         hint=f"Proven against the holder of {signed_by(key, manifest)}, by what it signed: anyone who trusts that key "
-        "can check this file.",
+        f"can check this file.{rests}",
         checks=(Check(Step.FRAUD, True, f"{parsed.kind.name.lower().replace('_', ' ')}: {proven.what}"),),
         details=FraudDetails(manifest.provider, key, parsed.kind),
     )

@@ -41,6 +41,7 @@ def verification(verdict: Verdict) -> list[str]:
     lines = [
         f"Signed by {session.signed.by} at {moment(head.time)}; session {short(verdict.session)}, "
         f"{turns} turn{'s' if turns != 1 else ''}, {head.size} leaves",
+        f"Model, by the provider's word: {models(session.manifest)}",
         f"Declared: {declared(session.manifest)}",
         *[f"{check.name}: {check.detail}" for check in verdict.checks if check.name not in (Step.MANIFEST, Step.HEAD)],
         "This checks who said what and that nothing was changed since.",
@@ -102,6 +103,7 @@ def signed_report(checked: SignedReport) -> list[str]:
     codes = sorted({str(verdict["code"]) for verdict in report["verdicts"] if verdict.get("code")})
     lines += [f"Found: {', '.join(codes)}"] if codes else []
     lines += [f"Repeat it: {report.get('command', '')}"]
+    lines += _not_shown([note["what"] for note in report["not_shown"]])
     lines += ["This checks who says so and that nothing was changed since. Whether it is so: repeat the audit."]
     return [printable(line) for line in lines]
 
@@ -162,6 +164,13 @@ def say(lines: Iterable[str]) -> None:
 
 def _not_shown(sentences: Sequence[str]) -> list[str]:
     return ["Not shown by this:", *[f"  - {sentence}" for sentence in sentences]] if sentences else []
+
+
+def models(manifest: Manifest) -> str:
+    """The model files that a manifest names, with the head of each hash."""
+    files = [(file.name, file.sha256) for file in manifest.model.files]
+    files += [(file.name, file.sha256) for file in manifest.model.adapters]
+    return ", ".join(f"{name} (sha256 {short(digest.hex())})" for name, digest in files)
 
 
 def declared(manifest: Manifest) -> str:

@@ -72,7 +72,7 @@ def verify_report(data: bytes, trust: Sequence[PublicKey]) -> SignedReport:
             hint="The report was changed after it was signed.",
         )
     report = _read(body)
-    if signed.key.raw in {PublicKey.parse(key).raw for key in report["trusted"]}:
+    if signed.key.raw in {PublicKey.parse(key).raw for key in (*report["trusted"], *report["session_keys"])}:
         raise VerificationError(
             "the report is signed by a provider that it audits",
             code="untrusted-key",
@@ -90,6 +90,8 @@ def _read(body: bytes) -> Mapping[str, Any]:
         told = Status(report["status"])
         counts = {name: report[name] for name in (*COUNTED, "sessions", "exit_code")}
         keys = [str(key) for key in report["trusted"]]
+        session_keys = [str(key) for key in report.get("session_keys", [])]
+        notes = [{**note, "what": str(note["what"])} for note in report["not_shown"]]
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise MalformedError("report", expected="what `verifiable audit --json` prints", found=str(error)) from None
     kinds = [counted_as(*session) for session in found]
@@ -97,7 +99,7 @@ def _read(body: bytes) -> Mapping[str, Any]:
     sums |= {"sessions": len(found), "exit_code": told.exit_code}
     if counts != sums or told is not overall(found):
         raise MalformedError("report: its sums are not those of its verdicts", expected=sums, found=counts)
-    return {**report, "trusted": keys}
+    return {**report, "trusted": keys, "session_keys": session_keys, "not_shown": notes}
 
 
 def signing_key(path: Path) -> tuple[PrivateKey, bool]:
