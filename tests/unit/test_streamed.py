@@ -79,6 +79,7 @@ def at(number: int, **changes: Any) -> Change:
 
 
 SIZE = CHUNKS[1].first + 2
+END = CHUNKS[3].first + len(CHUNKS[3].leaves)
 WRONG: list[dict[str, Any]] = [
     {"leaves": []},
     {"leaves": "00" * 32},
@@ -113,6 +114,10 @@ def test_what_was_streamed_is_what_the_receipt_says() -> None:
         (lambda given: given[1:], "stream-differs"),
         (lambda given: [given[0], *given[2:]], "stream-differs"),
         (lambda given: [given[0], *given], "stream-differs"),
+        (
+            lambda given: [*given, Chunk(MADE.session, TURN, END, (leaf_hash(MADE.leaves[END]),), head(MADE, END + 1))],
+            "stream-differs",
+        ),
         (at(1, leaves=(CHUNKS[1].leaves[0], bytes(32))), "stream-differs"),
         (at(1, head=head(MADE, SIZE, root=bytes(32))), "stream-differs"),
         (at(1, head=head(MADE, SIZE, manifest_digest=bytes(32))), "manifest-differs"),
