@@ -309,8 +309,8 @@ class Outcome:
         if self.challenge is not None and self.challenge.disputed:
             codes = ", ".join(sorted({each.code for each in self.challenge.disputed}))
             said.append(
-                f"{len(self.challenge.disputed)} copies of clients are not what the provider signed ({codes}). That "
-                "rests on the clients' word alone: ask them. It is not counted."
+                f"Not what the provider signed, of what clients handed over: {len(self.challenge.disputed)} ({codes}). "
+                "That rests on the clients' word alone: ask them. It is not counted."
             )
         if counts["nothing_to_check"]:
             said.append(f"{counts['nothing_to_check']} had no token, so there was nothing to check.")
