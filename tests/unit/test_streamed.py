@@ -101,32 +101,33 @@ def test_what_was_streamed_is_what_the_receipt_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code"),
+    ("change", "code", "what"),
     [
-        (lambda given: [], "incomplete"),
-        (lambda given: given[:-1], "incomplete"),
-        (at(1, head=head(MADE, SIZE, FOREIGN)), "stream-differs"),
-        (at(1, head=head(MADE, SIZE)[:-1] + b"\0"), "stream-differs"),
-        (at(1, head=head(MADE, SIZE, session=bytes(16))), "stream-differs"),
-        (at(1, session=bytes(16)), "stream-differs"),
-        (at(1, turn=0), "stream-differs"),
-        (at(1, head=head(MADE, SIZE - 1)), "stream-differs"),
-        (lambda given: given[1:], "stream-differs"),
-        (lambda given: [given[0], *given[2:]], "stream-differs"),
-        (lambda given: [given[0], *given], "stream-differs"),
+        (lambda given: [], "incomplete", "no commitments"),
+        (lambda given: given[:-1], "incomplete", "breaks off"),
+        (at(1, head=head(MADE, SIZE, FOREIGN)), "stream-differs", "a chunk's head:"),
+        (at(1, head=head(MADE, SIZE)[:-1] + b"\0"), "stream-differs", "a chunk's head:"),
+        (at(1, head=head(MADE, SIZE, session=bytes(16))), "stream-differs", "another session or turn"),
+        (at(1, session=bytes(16)), "stream-differs", "another session or turn"),
+        (at(1, turn=0), "stream-differs", "another session or turn"),
+        (at(1, head=head(MADE, SIZE - 1)), "stream-differs", "another size"),
+        (lambda given: given[1:], "stream-differs", "does not follow"),
+        (lambda given: [given[0], *given[2:]], "stream-differs", "does not follow"),
+        (lambda given: [given[0], *given], "stream-differs", "does not follow"),
         (
             lambda given: [*given, Chunk(MADE.session, TURN, END, (leaf_hash(MADE.leaves[END]),), head(MADE, END + 1))],
             "stream-differs",
+            "do not end where",
         ),
-        (at(1, leaves=(CHUNKS[1].leaves[0], bytes(32))), "stream-differs"),
-        (at(1, head=head(MADE, SIZE, root=bytes(32))), "stream-differs"),
-        (at(1, head=head(MADE, SIZE, manifest_digest=bytes(32))), "manifest-differs"),
-        (at(1, head=head(MADE, SIZE, time=MADE.manifest.valid_to + 1)), "manifest-expired"),
-        (at(1, head=head(MADE, SIZE, time=TIME + 5000 + limits.CLOCK_SKEW + 1)), "time-reversed"),
+        (at(1, leaves=(CHUNKS[1].leaves[0], bytes(32))), "stream-differs", "not those of its head"),
+        (at(1, head=head(MADE, SIZE, root=bytes(32))), "stream-differs", "not those of its head"),
+        (at(1, head=head(MADE, SIZE, manifest_digest=bytes(32))), "manifest-differs", "another manifest"),
+        (at(1, head=head(MADE, SIZE, time=MADE.manifest.valid_to + 1)), "manifest-expired", "chunk's head"),
+        (at(1, head=head(MADE, SIZE, time=TIME + 5000 + limits.CLOCK_SKEW + 1)), "time-reversed", "another time"),
     ],
 )
-def test_each_step_can_fail(change: Change, code: str) -> None:
-    with pytest.raises(VerificationError) as caught:
+def test_each_step_can_fail(change: Change, code: str, what: str) -> None:
+    with pytest.raises(VerificationError, match=what) as caught:
         check_stream(check_receipt(MADE.receipt(TURN), TRUST), Stream(tuple(change(CHUNKS))))
     assert caught.value.code == code
     own = code in ("incomplete", "stream-differs")  # nobody signs a stream: it is the reader's copy, and no verdict
