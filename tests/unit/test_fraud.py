@@ -125,6 +125,7 @@ def test_a_head_that_the_log_lacks_past_the_delay_is_fraud():
     hour = frauds.verify(logged(head(), later=3_600_001), TRUST, 3_600_000)
     assert (hour.status, hour.code) == (Status.FAILED, "missing-from-log")
     assert "a merge delay of 1 h, which you named: it proves nothing unless the provider promised it" in str(hour.hint)
+    assert "a merge delay of 2 s, which" in str(frauds.verify(made, TRUST, 2000).hint)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,11 @@ def _manifests(one: SignedHead, other: SignedHead) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys((one.manifest_envelope, other.manifest_envelope)))
 
 
+def _duration(milliseconds: int) -> str:
+    hours = milliseconds / 3_600_000
+    return f"{hours:g} h" if hours >= 1 else f"{milliseconds / 1000:g} s"
+
+
 def _agreed(delay: int) -> str:
     if delay >= fraud.MERGE_DELAY:
         return "is the protocol's, or longer"
@@ -118,7 +123,7 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
     rests = (
         ""
         if parsed.kind is not FraudKind.MISSING
-        else (f" It rests on a merge delay of {delay / 3_600_000:g} h, which {_agreed(delay)}.")
+        else (f" It rests on a merge delay of {_duration(delay)}, which {_agreed(delay)}.")
     )
     return Verdict(
         Status.FAILED,
