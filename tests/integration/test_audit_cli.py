@@ -70,8 +70,8 @@ def test_a_provider_is_audited(provider: Running, tmp_path: Path, capsys: pytest
     assert provider.audit(provider.url, *provider.key, "--sessions", "2", "--html", str(page)) == 0
     out = capsys.readouterr().out
     assert "VERIFIED, exactly." in out
-    assert "2 of 2 sessions, 32 of 32 tokens" in out or "2 of 2 sessions" in out
-    assert "list of 3 sessions" in out
+    assert "2 of 2 sessions" in out
+    assert "were checked, in 2 whole sessions" in " ".join(out.split())
     assert "Sessions not drawn: 1 of 3" in out
     assert "Verified, exactly" in page.read_text(encoding="utf-8")
     assert not (tmp_path / "verifiable-evidence").exists()
