@@ -131,11 +131,6 @@ class Engine:
         """The manifest in force."""
         return self.manifests.in_force().manifest
 
-    @property
-    def signed_manifest(self) -> bytes:
-        """Its envelope."""
-        return self.manifests.in_force().envelope
-
     def submit(
         self, request: Request, sink: Sink, capability: bytes | None = None, principal: str | None = None
     ) -> Generation:

@@ -171,7 +171,7 @@ def test_a_size_that_nobody_signed_makes_no_session_light(lie: Callable[[dict[st
     provider = Provider([*(long(at, other_model) for at in range(3)), *(filler(at) for at in range(27))])
     provider.change = lists(lie)
     with serve(provider) as url, Client(url, auditor_key=KEY) as client:
-        found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
+        found = weigh(client, client.sessions(100), current_manifest(client, TRUST)[0], TRUST, None)
     assert set(found.unproven) == {at.to_bytes(16, "big") for at in range(3)}
     assert set(found.weights) == set(found.listed) - set(found.unproven)
 
@@ -277,7 +277,7 @@ def test_manifests_that_cannot_be_had_make_no_session_heavy() -> None:
         return send(handler, b"{}", 503) if "/receipt" in handler.path else provider(handler)
 
     with serve(refuses) as url, Client(url, auditor_key=KEY) as client:
-        found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
+        found = weigh(client, client.sessions(100), current_manifest(client, TRUST)[0], TRUST, None)
     assert (len(found.weights), len(found.unproven)) == (4, 40)
     with serve(refuses) as url:
         code, facts = audit_at(url, "--sessions", "2")
@@ -297,7 +297,7 @@ def test_one_refused_receipt_does_not_keep_a_manifest_from_being_read() -> None:
         return provider(handler)
 
     with serve(once) as url, Client(url, auditor_key=KEY) as client:
-        found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
+        found = weigh(client, client.sessions(100), current_manifest(client, TRUST)[0], TRUST, None)
     assert (len(refused), found.unproven) == (1, ())
 
 
@@ -318,7 +318,7 @@ def test_more_manifests_than_a_few_are_read() -> None:
         each.close()
         made.append(each)
     with serve(Provider(made)) as url, Client(url, auditor_key=KEY) as client:
-        found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
+        found = weigh(client, client.sessions(100), current_manifest(client, TRUST)[0], TRUST, None)
     assert (len(found.weights), found.unproven) == (40, ())
 
 
@@ -414,7 +414,7 @@ def test_heads_of_earlier_manifests_are_verified_by_the_receipts_of_their_sessio
     provider = Provider([long(at) for at in range(3)])
     provider.change = lambda path, body: OTHER_KEYS.sign(PROVIDER) if path == "/v1/manifest" else body
     with serve(provider) as url, Client(url, auditor_key=KEY) as client:
-        found = weigh(client, client.sessions(100), current_manifest(client, TRUST), TRUST, None)
+        found = weigh(client, client.sessions(100), current_manifest(client, TRUST)[0], TRUST, None)
     assert not found.unproven
     assert sum("receipt" in path for path in provider.asked) == 1
 

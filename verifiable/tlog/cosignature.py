@@ -154,8 +154,8 @@ class Quorum:
         if unusable:
             raise PolicyError("a witness's key can't be verified here", expected="Ed25519 (0x04)", found=unusable[0])
         if needed is not None and not 1 <= needed <= len(names):
-            hint = "Name the witnesses whom you trust." if not names else None
-            raise PolicyError("the quorum of witnesses", expected=f"1 to {len(names)}", found=needed, hint=hint)
+            expected = f"1 to {len(names)}" if names else "witnesses, whom you name"
+            raise PolicyError("the quorum of witnesses", expected=expected, found=needed)
         return cls(tuple(witnesses), len(names) if needed is None else needed)
 
     def check(self, note: bytes, log: PublicKey) -> tuple[str, ...]:

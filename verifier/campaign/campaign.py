@@ -24,7 +24,7 @@ from verifier.campaign.outcome import Challenge
 from verifier.campaign.plan import ChallengePlan, Clocked, plan
 from verifier.campaign.published import Published, check_log
 from verifier.campaign.remember import Contradiction
-from verifier.campaign.weigh import Held, by_session, current, weigh
+from verifier.campaign.weigh import Held, by_session, current_manifest, weigh
 
 GROUP = 32
 """Sessions for each process that are fetched before they are audited."""
@@ -69,7 +69,7 @@ def audit_provider(
         PolicyError: the rate is out of range; no trusted key signed the provider's manifest; there is no such host.
         VerificationError: the list cannot be had, or is none (`unreachable`).
     """
-    manifest, signer = current(client, auditor.trust)
+    manifest, signer = current_manifest(client, auditor.trust)
     log_key = None if manifest is None else manifest.log
     published = _published(auditor, client, log_key)
     clients = by_session(known or ())

@@ -163,12 +163,7 @@ def by_session(held: Iterable[Held]) -> dict[bytes, HeldSession]:
     }
 
 
-def current_manifest(client: Client, trust: Sequence[PublicKey]) -> Manifest | None:
-    """The manifest that the provider serves; see `current`."""
-    return current(client, trust)[0]
-
-
-def current(client: Client, trust: Sequence[PublicKey]) -> tuple[Manifest, PublicKey] | tuple[None, None]:
+def current_manifest(client: Client, trust: Sequence[PublicKey]) -> tuple[Manifest, PublicKey] | tuple[None, None]:
     """The manifest that the provider serves, and the key that signed it; None where there is none that holds.
 
     Raises PolicyError: its signer is none of the trusted keys, which are most likely another provider's.
