@@ -21,10 +21,10 @@ from tests.real_model import HonestProvider, provider
 from tests.sessions import TRUST, Recording, ask
 from verifiable.checking.verdict import Status
 from verifier.auditing.scope import audited
-from verifier.campaign.client import Client
 from verifier.campaign.crew import Member, audit_all
 from verifier.campaign.fetched import Auditor, Fetched, Received
 from verifier.model.worker import Worker
+from verifier.provider.client import Client
 
 ROUNDS = 3
 TURNS, CONVERSATIONS, ANSWER = 6, 8, 16

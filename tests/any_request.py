@@ -27,8 +27,8 @@ from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
 from verifiable.wire.keys import PublicKey
 from verifier.auditing.session import audit
-from verifier.campaign.client import Client
 from verifier.offline.offline import verify_with_evidence
+from verifier.provider.client import Client
 
 N_CTX = 64
 VOCABULARY = 3000

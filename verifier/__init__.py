@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from verifier.auditing.session import audit as audit
-    from verifier.campaign.client import Client as Client
     from verifier.model.worker import Worker as Worker
+    from verifier.provider.client import Client as Client
 
 _HOME = {
-    "Client": "verifier.campaign.client",
+    "Client": "verifier.provider.client",
     "Worker": "verifier.model.worker",
     "audit": "verifier.auditing.session",
 }

@@ -39,10 +39,10 @@ from verifiable.wire.keys import PrivateKey
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.campaign.campaign import audit_provider
-from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.offline.fault import Fault
 from verifier.offline.offline import verify_with_evidence
+from verifier.provider.client import Client
 
 VERIFIED = (Status.EXACT, Status.STATISTICAL, Status.RECEIPT)
 STRANGER = PrivateKey.generate("other", b"o" * 32)

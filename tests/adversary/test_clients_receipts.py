@@ -19,8 +19,8 @@ from verifiable.request.exchange import Exchange
 from verifiable.request.request import parse_canonical
 from verifiable.session import records
 from verifiable.session.records import Token
-from verifier.campaign import listing
 from verifier.commands import run
+from verifier.provider import listing
 
 ID = b"\x09" * 16
 

@@ -21,8 +21,8 @@ from verifiable.request.request import Request, parse_body
 from verifiable.sampling.sampler import SamplingDefaults
 from verifiable.session.receipt import Receipt
 from verifiable.wire import cose, encoding
-from verifier.campaign.client import Client
 from verifier.commands import run
+from verifier.provider.client import Client
 
 NONCE = "00112233445566778899"
 Run = Callable[..., int]

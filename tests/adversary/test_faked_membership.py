@@ -25,9 +25,9 @@ from verifiable.tlog.note import Note
 from verifiable.tlog.proof import TlogProof
 from verifiable.wire.keys import PrivateKey
 from verifier.campaign.campaign import audit_provider
-from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
-from verifier.campaign.remember import Contradiction, Memory
+from verifier.provider.client import Client
+from verifier.provider.remember import Contradiction, Memory
 
 WITNESSES = [PrivateKey.generate(f"w{number}.example", bytes([number]) * 32) for number in (1, 2, 3)]
 VKEYS = [witness_key(key.public).vkey() for key in WITNESSES]

@@ -21,11 +21,11 @@ from verifiable.errors import VerificationError
 from verifiable.tlog.checkpoint import Checkpoint
 from verifiable.tlog.tiles import HEIGHT
 from verifier.campaign.campaign import audit_provider
-from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor
-from verifier.campaign.listing import BUNDLES, Listing, read_listing, read_sample
 from verifier.campaign.outcome import Outcome
-from verifier.campaign.published import Published
+from verifier.provider.client import Client
+from verifier.provider.listing import BUNDLES, Listing, read_listing, read_sample
+from verifier.provider.published import Published
 
 CHEATED = (1, 2, 3, 4)
 

@@ -29,12 +29,12 @@ from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Finish
 from verifiable.wire.keys import PrivateKey
-from verifier.campaign import listing
 from verifier.campaign.beacon import QUICKNET
-from verifier.campaign.client import Client
 from verifier.campaign.weigh import current_manifest, weigh
 from verifier.commands import options as command_options, run
 from verifier.model.reexecute import Probed
+from verifier.provider import listing
+from verifier.provider.client import Client
 
 OTHER_KEYS = manifest(session_keys=(PrivateKey.generate("acme/older", b"o" * 32).public,))
 

@@ -16,10 +16,10 @@ from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.cli import main as command
 from verifier.campaign.campaign import audit_provider
-from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
-from verifier.campaign.remember import Memory
 from verifier.campaign.weigh import Held
+from verifier.provider.client import Client
+from verifier.provider.remember import Memory
 
 TRUSTED = ["--trust", PROVIDER.public.vkey()]
 

@@ -26,11 +26,11 @@ from verifiable.session.evidence import Evidence, Kind
 from verifiable.session.head import Head
 from verifiable.wire.keys import PrivateKey
 from verifier.campaign.campaign import audit_provider
-from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.plan import ChallengePlan
-from verifier.campaign.published import check_log
-from verifier.campaign.remember import Contradiction, Memory
+from verifier.provider.client import Client
+from verifier.provider.published import check_log
+from verifier.provider.remember import Contradiction, Memory
 
 
 def with_log(recordings: list[Recording]) -> Provider:

@@ -27,10 +27,10 @@ from verifiable.cli import main as command
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.session.head import Head
 from verifiable.wire.keys import PrivateKey
-from verifier.campaign import published
 from verifier.campaign.campaign import audit_provider
-from verifier.campaign.client import Client
 from verifier.campaign.fetched import TOO_LONG, Auditor, Fetched, audit_session
+from verifier.provider import published
+from verifier.provider.client import Client
 
 VKEY = PROVIDER.public.vkey()
 

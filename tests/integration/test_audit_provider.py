@@ -26,9 +26,9 @@ from verifiable.errors import PolicyError, VerificationError
 from verifiable.net import client as net
 from verifiable.session.evidence import Evidence
 from verifier.campaign.campaign import audit_provider
-from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.outcome import Outcome
+from verifier.provider.client import Client
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
 from verifiable.tlog.cosignature import witness_key
 from verifiable.tlog.merkle import EMPTY_ROOT
 from verifiable.wire.keys import PrivateKey
-from verifier.campaign.client import Client
 from verifier.monitor.fetch import HttpFetch
+from verifier.provider.client import Client
 
 MAXIMUM = 1000
 OK = b"HTTP/1.1 200 OK\r\n"

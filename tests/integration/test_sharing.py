@@ -24,11 +24,11 @@ from verifiable.sampling.logits import Entries
 from verifiable.wire.ids import common_prefix
 from verifier.auditing.scope import audited
 from verifier.campaign.campaign import audit_provider
-from verifier.campaign.client import Client
 from verifier.campaign.crew import Member
 from verifier.campaign.fetched import Auditor
 from verifier.model.scoring import start
 from verifier.model.worker import Worker
+from verifier.provider.client import Client
 
 SYSTEM = "You are the keeper of a lighthouse. You answer in plain words, and you never speak of the weather. " * 4
 QUESTIONS = ("Who are you?", "What do you eat?", "Are you alone?", "What is your lamp like?")

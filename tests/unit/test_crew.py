@@ -17,9 +17,9 @@ from verifiable.errors import EngineError, PolicyError, VerificationError
 from verifiable.request.request import COMPLETION, Request
 from verifiable.sampling.logits import Entries
 from verifiable.session.evidence import TurnEvidence
-from verifier.campaign.client import Client
 from verifier.campaign.crew import Member, audit_all, check_cores, prompt_key
 from verifier.campaign.fetched import Auditor, Fetched, Received
+from verifier.provider.client import Client
 
 
 @dataclass

@@ -26,12 +26,12 @@ from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash, prefix_path
 from verifiable.tlog.tiles import Tile, encode_bundle
 from verifiable.wire.keys import PrivateKey
-from verifier.campaign.client import Listed
-from verifier.campaign.continued import check_growth
 from verifier.campaign.fetched import Auditor, Fetched, fetch
-from verifier.campaign.published import check_log
-from verifier.campaign.remember import Contradiction, Memory
 from verifier.offline import frauds
+from verifier.provider.client import Listed
+from verifier.provider.continued import check_growth
+from verifier.provider.published import check_log
+from verifier.provider.remember import Contradiction, Memory
 
 LOG = PrivateKey.generate("acme/log", b"l" * 32)
 

@@ -15,9 +15,9 @@ from tests.sessions import TRUST, Recording, recording
 from verifiable.checking.checks import check_evidence
 from verifiable.errors import VerificationError
 from verifiable.session.evidence import Kind
-from verifier.campaign.client import Listed
 from verifier.campaign.fetched import Auditor, Fetched, count_turns, fetch
 from verifier.offline.question import Question
+from verifier.provider.client import Listed
 
 MADE = recording(2)
 SIZE = MADE.log.size

@@ -30,10 +30,10 @@ from verifiable.session.records import Token, parse
 from verifier.auditing.rounding import decide_sessions
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
-from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.outcome import Outcome
 from verifier.model.reexecute import Probed
+from verifier.provider.client import Client
 from verifier.report import report, show
 from verifier.tolerant import eprocess, tolerant
 from verifier.tolerant.calibrate import honest_classes, known_deviations, powers, replay_settings

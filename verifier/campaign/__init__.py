@@ -1,1 +1,1 @@
-"""The audit of a provider: what is fetched, drawn, remembered and looked up in the log."""
+"""The audit of a provider: what is drawn, weighed, fetched and made of it."""

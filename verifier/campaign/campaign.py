@@ -15,16 +15,16 @@ from verifiable.checking.verdict import Verdict
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.session.challenge import draw_sessions, draw_turns
 from verifiable.wire.keys import PublicKey
-from verifier.campaign.client import Client, Listed
 from verifier.campaign.crew import Member, audit_all
 from verifier.campaign.fetched import Auditor, Fetched, conclude, count_turns, fetch
-from verifier.campaign.listing import read_listing
-from verifier.campaign.logged import LogReader
 from verifier.campaign.outcome import Challenge
 from verifier.campaign.plan import ChallengePlan, Clocked, plan
-from verifier.campaign.published import Published, check_log
-from verifier.campaign.remember import Contradiction
 from verifier.campaign.weigh import Held, by_session, current_manifest, weigh
+from verifier.provider.client import Client, Listed
+from verifier.provider.listing import read_listing
+from verifier.provider.logged import LogReader
+from verifier.provider.published import Published, check_log
+from verifier.provider.remember import Contradiction
 
 GROUP = 32
 """Sessions for each process that are fetched before they are audited."""

@@ -18,9 +18,9 @@ from queue import Empty, SimpleQueue
 from verifiable.checking.verdict import Verdict
 from verifiable.errors import PolicyError
 from verifiable.session.evidence import Evidence
-from verifier.campaign.client import Client
 from verifier.campaign.fetched import Auditor, Fetched, audit_fetched
 from verifier.model.reexecute import Reexecutor
+from verifier.provider.client import Client
 
 RUNS = 4
 """Pieces for each process that a group is cut into: few, so that what begins alike stays together."""

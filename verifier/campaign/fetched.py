@@ -37,15 +37,15 @@ from verifiable.tlog.cosignature import NOBODY, Quorum
 from verifiable.wire.keys import PublicKey
 from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
-from verifier.campaign.client import Client, Listed, read_answer
-from verifier.campaign.continued import check_continued, check_growth
-from verifier.campaign.listing import check_promise, listed_head
-from verifier.campaign.logged import Logged, LogReader
-from verifier.campaign.remember import Contradiction, Memory
 from verifier.model.reexecute import Reexecutor
 from verifier.offline import frauds
 from verifier.offline.question import Question, check_answers
 from verifier.offline.rebuild import Bound, check_same_history
+from verifier.provider.client import Client, Listed, read_answer
+from verifier.provider.continued import check_continued, check_growth
+from verifier.provider.listing import check_promise, listed_head
+from verifier.provider.logged import Logged, LogReader
+from verifier.provider.remember import Contradiction, Memory
 from verifier.tolerant.calibration import Calibration
 
 NOT_GIVEN = ("no-evidence", "unreachable")

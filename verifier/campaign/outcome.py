@@ -15,9 +15,9 @@ from verifiable.wire.keys import PublicKey
 from verifier.auditing.marks import COMPARED, compared
 from verifier.auditing.scope import audited
 from verifier.campaign.beacon import FileBeacon
-from verifier.campaign.listing import Listing
 from verifier.campaign.plan import ChallengePlan, at_least, caught
 from verifier.campaign.weigh import Disputed
+from verifier.provider.listing import Listing
 from verifier.tolerant.calibration import Calibration
 from verifier.tolerant.tolerant import Decision
 

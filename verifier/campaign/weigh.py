@@ -29,8 +29,8 @@ from verifiable.session.head import Head, verify_head
 from verifiable.session.receipt import Receipt
 from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PublicKey
-from verifier.campaign.client import Client, Listed
 from verifier.campaign.fetched import Fetched
+from verifier.provider.client import Client, Listed
 
 MANIFESTS = 256
 """Manifests before the current one that are asked for, to verify the heads that were signed under them."""

@@ -15,11 +15,11 @@ from verifiable.cli import complain_of
 from verifiable.errors import PolicyError, VerificationError
 from verifiable.wire.key_file import read_public
 from verifiable.wire.keys import PublicKey
-from verifier.campaign.client import Client
 from verifier.commands.files import read_quorum
 from verifier.commands.options import Needed, Witness
 from verifier.monitor.fetch import HttpFetch
 from verifier.monitor.monitor import ForkError, Look, Monitor, TwoHeadsError
+from verifier.provider.client import Client
 
 
 def monitor(

@@ -32,17 +32,17 @@ from verifier.auditing.scope import audited
 from verifier.auditing.session import audit
 from verifier.campaign.beacon import FileBeacon
 from verifier.campaign.campaign import audit_provider
-from verifier.campaign.client import Client
 from verifier.campaign.crew import Member, check_cores
 from verifier.campaign.fetched import Auditor, Fetched, audit_session
 from verifier.campaign.outcome import Challenge, Outcome
 from verifier.campaign.plan import ChallengePlan
-from verifier.campaign.remember import Memory
 from verifier.campaign.weigh import Disputed, Held, check_signer, hold
 from verifier.commands.files import Copies, read_clients, read_copies, read_target
 from verifier.commands.options import CopyOptions, DrawOptions, MachineOptions, ProviderOptions
 from verifier.model.worker import Worker
 from verifier.offline.fault import Fault
+from verifier.provider.client import Client
+from verifier.provider.remember import Memory
 from verifier.tolerant.calibration import Calibration
 
 

@@ -20,11 +20,11 @@ from verifiable.errors import VerifiableError, VerificationError
 from verifiable.tlog.cosignature import NOBODY, Quorum
 from verifiable.tlog.proof import Inclusion, TlogProof
 from verifiable.wire.keys import PublicKey
-from verifier.campaign.client import Client
-from verifier.campaign.continued import check_continued
-from verifier.campaign.published import Published
-from verifier.campaign.remember import Contradiction, Memory
 from verifier.offline.rebuild import Bound
+from verifier.provider.client import Client
+from verifier.provider.continued import check_continued
+from verifier.provider.published import Published
+from verifier.provider.remember import Contradiction, Memory
 
 
 @dataclass(frozen=True, slots=True)

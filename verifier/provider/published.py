@@ -19,8 +19,8 @@ from verifiable.tlog.merkle import Tree, leaf_hash, verify_consistency
 from verifiable.tlog.proof import Inclusion
 from verifiable.tlog.tiles import MAX_BUNDLE, bundles_for, decode_bundle
 from verifiable.wire.keys import PublicKey
-from verifier.campaign.client import Client, read_answer
-from verifier.campaign.remember import Contradiction, Memory, two_roots
+from verifier.provider.client import Client, read_answer
+from verifier.provider.remember import Contradiction, Memory, two_roots
 
 SECONDS = 600.0
 """Longest that reading a log's entries may take."""

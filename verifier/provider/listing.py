@@ -23,8 +23,8 @@ from verifiable.session.head import Head
 from verifiable.tlog.checkpoint import Checkpoint
 from verifiable.tlog.merkle import HASH_SIZE, inclusion_path, leaf_hash, verify_inclusion
 from verifiable.tlog.tiles import MAX_BUNDLE, WIDTH, Tile, bundles_for, check_tile, decode_bundle, tile_node
-from verifier.campaign.client import Client, Listed, read_answer
-from verifier.campaign.published import Published
+from verifier.provider.client import Client, Listed, read_answer
+from verifier.provider.published import Published
 
 MAX_SESSIONS = 100_000
 """The newest sessions of a provider that the lottery is held over."""

@@ -14,10 +14,10 @@ from verifiable.checking.checks import OpenedEvidence, SignedHead
 from verifiable.checking.fraud import Fraud
 from verifiable.errors import VerificationError
 from verifiable.tlog.merkle import roots_from_prefix
-from verifier.campaign.client import Client
-from verifier.campaign.remember import Contradiction
 from verifier.offline import frauds
 from verifier.offline.rebuild import Bound
+from verifier.provider.client import Client
+from verifier.provider.remember import Contradiction
 
 
 def check_continued(client: Client, one: SignedHead, other: SignedHead, bound: Bound | None = None) -> None:
