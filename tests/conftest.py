@@ -5,8 +5,14 @@ What a test needs of its machine is asked for through `tests.needs`.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import sys
+import tempfile
+import tomllib
 from collections.abc import Callable
+from importlib.metadata import entry_points, version
 from pathlib import Path
 
 # Before anything loads numpy or llama.cpp: their thread pools read these once.
@@ -18,9 +24,30 @@ from hypothesis import settings
 
 from fixtures import models
 from tests.needs import ROOT, missing
+from verifiable.cli import DISTRIBUTION, GROUP
 
 settings.register_profile("untimed", deadline=None)  # how busy a machine is says nothing about the code
 settings.load_profile("untimed")
+
+
+def _commands_of_this_tree() -> None:
+    """Let the command line find what this tree's pyproject.toml says, where another or an older one is installed."""
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
+    if stated == {entry.name: entry.value for entry in entry_points(group=GROUP)}:
+        return
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, True)
+    metadata = Path(folder, f"{DISTRIBUTION.replace('-', '_')}-{version(DISTRIBUTION)}.dist-info")
+    metadata.mkdir()
+    about = ["Metadata-Version: 2.1", f"Name: {DISTRIBUTION}", f"Version: {version(DISTRIBUTION)}", ""]
+    (metadata / "METADATA").write_text("\n".join(about))
+    lines = [f"{name} = {value}" for name, value in stated.items()]
+    (metadata / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, ""]))
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+
+
+_commands_of_this_tree()
 
 LAYERS = ("unit", "property", "conformance", "integration", "adversary", "fault")
 

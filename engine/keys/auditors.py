@@ -75,7 +75,7 @@ class Auditors:
         keys = self.issued()
         if not any(key.name == name and key.revoked is None for key in keys):
             raise PolicyError(
-                "no auditor key of this name is in force", found=name, hint="`verifiable keys list` shows them."
+                "no auditor key of this name is in force", found=name, hint="`verifiable auditors list` shows them."
             )
         self._save(tuple(replace(key, revoked=now) if key.name == name else key for key in keys))
 

@@ -108,12 +108,12 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 @pytest.fixture
 def key(served: Served, capsys: pytest.CaptureFixture[str]) -> str:
     """A key that the operator issued to an auditor."""
-    assert main(["keys", "add", "eve", "--data", str(served.data)]) == 0
+    assert main(["auditors", "add", "eve", "--data", str(served.data)]) == 0
     return capsys.readouterr().out.strip()
 
 
 def revoke(served: Served) -> None:
-    assert main(["keys", "revoke", "eve", "--data", str(served.data)]) == 0
+    assert main(["auditors", "revoke", "eve", "--data", str(served.data)]) == 0
 
 
 def spellings(capability: str) -> list[bytes]:

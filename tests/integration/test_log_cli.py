@@ -78,18 +78,18 @@ def test_an_export_is_a_whole_log_that_a_monitor_can_follow(
 
 
 def test_auditor_keys_are_issued_listed_and_revoked(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["keys", "add", "alice", "--data", str(data)]) == 0
+    assert main(["auditors", "add", "alice", "--data", str(data)]) == 0
     token = capsys.readouterr().out.strip()
     assert len(token) >= 43
-    assert main(["keys", "revoke", "alice", "--data", str(data)]) == 0
-    assert main(["keys", "revoke", "alice", "--data", str(data)]) == 2
+    assert main(["auditors", "revoke", "alice", "--data", str(data)]) == 0
+    assert main(["auditors", "revoke", "alice", "--data", str(data)]) == 2
     capsys.readouterr()
-    assert main(["keys", "list", "--data", str(data)]) == 0
+    assert main(["auditors", "list", "--data", str(data)]) == 0
     out = capsys.readouterr().out
     assert "alice" in out
     assert "revoked" in out
     assert token not in out
-    assert main(["keys", "add", "bob", "--data", str(data / "elsewhere")]) == 2
+    assert main(["auditors", "add", "bob", "--data", str(data / "elsewhere")]) == 2
 
 
 def test_a_group_of_commands_lists_them(capsys: pytest.CaptureFixture[str]) -> None:

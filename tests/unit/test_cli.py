@@ -85,8 +85,8 @@ def test_version() -> None:
         (["frobnicate"], "there is no command 'frobnicate'"),
         (["--frobnicate"], "there is no option '--frobnicate'"),
         (["verfy"], "Did you mean `verifiable verify`?"),
-        (["keys", "frobnicate"], "there is no command 'keys frobnicate'"),
-        (["keys", "lst"], "Did you mean `verifiable keys list`?"),
+        (["auditors", "frobnicate"], "there is no command 'auditors frobnicate'"),
+        (["auditors", "lst"], "Did you mean `verifiable auditors list`?"),
         (["\x1b[31mred"], "there is no command"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`verifiable keys`: issue and revoke auditor keys. A running provider sees the change at once."""
+"""`verifiable auditors`: issue and revoke auditor keys. A running provider sees the change at once."""
 
 from __future__ import annotations
 
