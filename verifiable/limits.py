@@ -109,6 +109,14 @@ TYPE_BYTES: Final = 128
 SIGNED_BYTES: Final = 1 << 20
 """A signed manifest or head."""
 
+# Statements on keys.
+KEYS_BYTES: Final = 1 << 20
+"""A keys file."""
+KEY_STATEMENTS: Final = 256
+"""In a keys file."""
+REASON_BYTES: Final = 256
+"""Of a revocation."""
+
 # Files that people hand around.
 SEALED_ITEMS: Final = (1 << 12, 1 << 22)
 """Items of CBOR in such a file: a quarter of its bytes, within this range."""

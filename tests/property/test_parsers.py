@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.logs import mint_receipt
 from verifiable.errors import VerifiableError
+from verifiable.manifest.statements import KeysFile, Revocation, Role, Succession
 from verifiable.tlog import tiles
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint, sign_checkpoint
 from verifiable.tlog.cose_receipt import CoseReceipt, Proof, verify_receipt
@@ -30,6 +31,8 @@ COSIGNED = Note.parse(SIGNED).add(cosign(HEAD.text(), WITNESS, 1_700_000_000)).f
 RECEIPT = mint_receipt(TREE, 3, LOG)
 ENVELOPE = cose.sign1(b"payload", LOG, "application/x-test")
 BUNDLE = tiles.encode_bundle([b"one", b"", b"three"])
+SUCCESSION = Succession.sign(LOG, PrivateKey("log.example", bytes(31) + b"\2"), Role.LOG, 1_700_000_000_000)
+REVOCATION = Revocation(Role.SESSION, WITNESS.public, 1_700_000_000_000, "stolen").sign(LOG)
 TRUSTED = [LOG.public]
 
 
@@ -89,6 +92,13 @@ PARSERS: dict[str, tuple[bytes, Callable[[bytes], bytes], bool]] = {
     "envelope, shown": (ENVELOPE, _same(cose.peek1), False),
     "receipt": (RECEIPT, _same(lambda data: verify_receipt(data, bytes([3]), TRUSTED)), True),
     "receipt, unverified": (RECEIPT, _same(CoseReceipt.parse), False),
+    "succession": (SUCCESSION, _same(Succession.open), True),
+    "revocation": (REVOCATION, _same(lambda data: Revocation.open(data, TRUSTED)), True),
+    "keys file": (
+        KeysFile((SUCCESSION, REVOCATION)).encode(),
+        lambda data: KeysFile.parse(data).encode(),
+        False,
+    ),
     "inclusion proof": (
         encode([7, 3, TREE.inclusion_proof(3)]),
         lambda data: Proof.decode(data).encode(),

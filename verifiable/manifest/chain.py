@@ -1,0 +1,158 @@
+"""Which keys follow from those that the user trusts, and which of them count no more. Rules: spec/keys.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from verifiable.errors import VerifiableError
+from verifiable.manifest.statements import REVOCATION, SUCCESSION, Revocation, Role, Succession
+from verifiable.wire.cose import peek1
+from verifiable.wire.keys import PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """A revocation, and the provider key that signed it."""
+
+    said: Revocation
+    signer: PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The provider keys that count: those that the user trusts, and all that succeed them.
+
+    Attributes:
+        trusted: the keys that the user trusts; of two with the same bytes the first.
+        keys: those, and their successors.
+        followed: the successions that lead from key to key, of providers and of logs.
+        revocations: those that count.
+        ignored: which statements count for nothing, and why, in words.
+    """
+
+    trusted: tuple[PublicKey, ...]
+    keys: tuple[PublicKey, ...]
+    followed: tuple[Succession, ...] = ()
+    revocations: tuple[Revoked, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @classmethod
+    def follow(cls, trust: Iterable[PublicKey], statements: Iterable[bytes] = ()) -> Chain:
+        """Follow the successions from each key that the user trusts.
+
+        Nothing raises here: what does not hold is no statement, and whoever needs it meets an `untrusted-key`.
+        """
+        first: dict[bytes, PublicKey] = {}
+        for key in trust:
+            first.setdefault(key.kid, key)
+        trusted = tuple(first.values())
+        successions, revocations, ignored = _read(statements, trusted)
+        providers = [said for said in successions if said.role is Role.PROVIDER]
+        own = [each for each in revocations if each.said.role is Role.PROVIDER and each.signer.kid == each.said.key.kid]
+        links = _links(providers, own, ignored)
+        keys = {key.kid: key for start in trusted for key in _walk(start, links)} | first
+        counted = []
+        for each in revocations:
+            later = _walk(each.said.key, links)
+            entitled = each.said.role is not Role.PROVIDER or any(each.signer.kid == key.kid for key in later)
+            if each.signer.kid in keys and entitled:
+                counted.append(each)
+            else:
+                ignored.append(f"the revocation of {each.said.key.label}: {each.signer.label} may not revoke it")
+        logs = _links([said for said in successions if said.role is Role.LOG], counted, ignored)
+        followed = (*(said for said in links.values() if said.old.kid in keys), *logs.values())
+        return cls(trusted, tuple(keys.values()), followed, tuple(counted), tuple(ignored))
+
+    def after(self, key: PublicKey) -> tuple[PublicKey, ...]:
+        """A provider key, and those that succeed it."""
+        return _walk(key, self._links(Role.PROVIDER))
+
+    def logs(self, key: PublicKey) -> tuple[PublicKey, ...]:
+        """A log's key, and those that succeed it under its name, oldest first."""
+        return _walk(key, {kid: said for kid, said in self._links(Role.LOG).items() if said.old.name == key.name})
+
+    def root_of(self, key: PublicKey) -> PublicKey | None:
+        """The key by which the user trusts a provider key; None where it is none of the chain."""
+        roots = (root for root in self.trusted if any(each.kid == key.kid for each in self.after(root)))
+        return next((root for root in self.trusted if root.kid == key.kid), next(roots, None))
+
+    def name_of(self, key: PublicKey) -> str:
+        """A provider key for people, by the key that the user trusts: "acme+bfbdef38, now acme+91c0a2d7"."""
+        root = self.root_of(key)
+        return key.label if root is None else root.label if root.kid == key.kid else f"{root.label}, now {key.label}"
+
+    def revoked(self, key: PublicKey, role: Role = Role.PROVIDER, under: PublicKey | None = None) -> Revocation | None:
+        """The earliest revocation of a key in a role, None where there is none.
+
+        `under` is the provider key whose manifest names a session's or a log's key: only that key and its successors
+        can revoke what it named.
+        """
+        entitled = None if under is None else {each.kid for each in self.after(under)}
+        found = [
+            each.said
+            for each in self.revocations
+            if each.said.role is role
+            and each.said.key.kid == key.kid
+            and (entitled is None or each.signer.kid in entitled)
+        ]
+        return min(found, key=lambda said: said.time, default=None)
+
+    def _links(self, role: Role) -> dict[bytes, Succession]:
+        return {said.old.kid: said for said in self.followed if said.role is role}
+
+
+def _read(
+    statements: Iterable[bytes], trusted: Sequence[PublicKey]
+) -> tuple[list[Succession], list[Revoked], list[str]]:
+    """The statements that are signed as they must be, and what the others lack. A revocation may come first."""
+    successions, revocations, ignored = [], [], []
+    others = []
+    for number, data in enumerate(dict.fromkeys(statements), 1):
+        try:
+            kind = peek1(data).typ
+            if kind == SUCCESSION:
+                successions.append(Succession.open(data))
+            elif kind == REVOCATION:
+                others.append((number, data))
+            else:
+                ignored.append(f"statement {number}: of the unknown type {kind!a}")
+        except VerifiableError as error:
+            ignored.append(f"statement {number}: {error.statement}")
+    news = [said.new for said in successions if said.role is Role.PROVIDER]
+    signers = list({key.kid: key for key in (*news, *trusted)}.values())
+    for number, data in others:
+        try:
+            revocations.append(Revoked(*Revocation.open(data, signers)))
+        except VerifiableError as error:
+            ignored.append(f"statement {number}: {error.statement}")
+    return successions, revocations, ignored
+
+
+def _links(
+    successions: Sequence[Succession], revocations: Sequence[Revoked], ignored: list[str]
+) -> dict[bytes, Succession]:
+    """The one succession of each old key. One that is revoked names no successor any more, and one with two has none:
+    nobody can tell which of them its thief named.
+    """
+    links: dict[bytes, Succession] = {}
+    two = set()
+    for said in sorted(successions, key=lambda said: said.time):
+        ended = [each.said.time for each in revocations if each.said.key.kid == said.old.kid]
+        if ended and min(ended) <= said.time:
+            ignored.append(f"the succession of {said.old.label} by {said.new.label}: the old key was revoked before")
+        elif links.setdefault(said.old.kid, said).new.kid != said.new.kid:
+            two.add(said.old.kid)
+            first = links[said.old.kid].new.label
+            ignored.append(f"{said.old.label} has two successors, {first} and {said.new.label}: neither is followed")
+    return {kid: said for kid, said in links.items() if kid not in two}
+
+
+def _walk(start: PublicKey, links: Mapping[bytes, Succession]) -> tuple[PublicKey, ...]:
+    """A key and its successors, each once."""
+    keys = {start.kid: start}
+    said = links.get(start.kid)
+    while said is not None and said.new.kid not in keys:
+        keys[said.new.kid] = said.new
+        said = links.get(said.new.kid)
+    return tuple(keys.values())
