@@ -9,6 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from engine.log.log import ProviderLog
+from engine.store import HeadRow
 from engine.web import content
 from engine.web.errors import NotFoundError
 from engine.web.limits import TOO_MANY, limit_public
@@ -17,6 +18,7 @@ from verifiable import limits
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.session import records
 from verifiable.tlog.cose_receipt import Proof, mint_proof
+from verifiable.tlog.entry import HEAD
 from verifiable.tlog.merkle import HASH_SIZE, leaf_hash
 from verifiable.tlog.proof import TlogProof
 from verifiable.tlog.tiles import ENTRIES, HEIGHT, WIDTH, Tile, encode_bundle
@@ -142,17 +144,14 @@ async def proof(
 
 @routes.get("/v1/log/entries/{index}", responses={**_NOT_FOUND, 400: _FORMS[400]})
 def entry(provider: Served, log: _Log, index: int) -> dict[str, Any]:
-    """One entry: a session's signed head, as it was stored when its leaf hash was taken."""
+    """One entry, as it was stored when its leaf hash was taken: a session's signed head, or another statement."""
     row = provider.store.entry(index) if 0 <= index < log.published.size else None
     if row is None:
         raise NotFoundError("no such entry in the log")
-    return {
-        "index": index,
-        "session": row.session.hex(),
-        "head": row.size,
-        "leaf_hash": leaf_hash(row.signed).hex(),
-        "entry": write_base64url(row.signed),
-    }
+    said = {"index": index, "leaf_hash": leaf_hash(row.signed).hex(), "entry": write_base64url(row.signed)}
+    if isinstance(row, HeadRow):
+        return {"kind": HEAD, "session": row.session.hex(), "head": row.size, **said}
+    return {"kind": row.kind, **said}
 
 
 @routes.get("/v1/log/consistency", responses={**_NOT_FOUND, 400: _FORMS[400]})

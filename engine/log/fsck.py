@@ -17,10 +17,12 @@ from pathlib import Path
 from engine.log.checkpoint_file import CheckpointFile
 from engine.log.frontier import Frontier
 from engine.log.fsck_session import SessionCheck
+from engine.log.integrate import check_statement
 from engine.store import Store
 from verifiable.errors import VerifiableError
 from verifiable.manifest.manifest import Manifest, verify_manifest
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
+from verifiable.tlog.entry import MANIFEST
 from verifiable.tlog.merkle import HASH_SIZE, leaf_hash
 from verifiable.tlog.tiles import WIDTH, Tile
 from verifiable.wire.keys import PublicKey
@@ -122,6 +124,7 @@ class _Log:
     def check(self, progress: Progress) -> None:
         size = self._store.log_size()
         self._checkpoints(size)
+        self._statements()
         frontier = Frontier()
         open_tiles: dict[tuple[int, int], bytearray] = {}
         seen: set[tuple[int, int]] = set()
@@ -151,9 +154,22 @@ class _Log:
         for level, index in sorted(set(self._store.tiles()) - seen):
             self._report.damaged(f"tile {level}/{index}", f"the tree of {size} entries has no such tile")
         with self._store.integration() as transaction:
-            waiting = len(transaction.pending(1 << 30))
-        if waiting:
-            self._report.notes.append(f"{waiting} heads are not in the log yet")
+            heads, statements = len(transaction.pending(1 << 30)), len(transaction.pending_statements(1 << 30))
+        for waiting, what in ((heads, "heads"), (statements, "statements")):
+            if waiting:
+                self._report.notes.append(f"{waiting} {what} are not in the log yet")
+
+    def _statements(self) -> None:
+        """What stands beside the heads, in the log or on its way there."""
+        for row in self._store.every_statement():
+            where = f"the {row.kind} with leaf hash {row.hash.hex()[:16]}…"
+            self._report.counts[f"{row.kind} statements"] += 1
+            try:
+                check_statement(row)
+                if row.kind == MANIFEST and self._store.manifest(Manifest.peek(row.signed).digest()) != row.signed:
+                    self._report.damaged(where, "it is none of the manifests in the store")
+            except VerifiableError as error:
+                self._report.damaged(where, error)
 
     def _checkpoints(self, size: int) -> None:
         remembered = self._store.checkpoints()

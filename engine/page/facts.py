@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from engine.store import HeadRow
 from engine.web.provider import Provider
 from verifiable.checking.checks import check_receipt
 from verifiable.errors import MalformedError, VerifiableError
@@ -132,6 +133,8 @@ def _growth(provider: Provider, size: int) -> list[tuple[str, float, float]]:
         return []
     indices = sorted({round(at * (size - 1) / (POINTS - 1)) for at in range(POINTS)})
     entries = [(index, provider.store.entry(index)) for index in indices]
-    seen = [(Head.peek(row.signed).time, index + 1) for index, row in entries if row is not None]
+    seen = [(Head.peek(row.signed).time, index + 1) for index, row in entries if isinstance(row, HeadRow)]
+    if not seen:
+        return []
     first, last = seen[0][0], max(seen[-1][0], seen[0][0] + 1)
     return [(when(time), 100 * (time - first) / (last - first), 30 - 30 * at / size) for time, at in seen]

@@ -15,6 +15,7 @@ from engine.store import Store
 from verifiable import limits
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.manifest.manifest import Manifest, verify_manifest
+from verifiable.tlog.entry import MANIFEST
 from verifiable.wire.keys import PrivateKey
 
 Clock = Callable[[], int]
@@ -57,7 +58,11 @@ class Manifests:
         self._known: dict[bytes, Signed] = {}
         newest = next(iter(store.manifests()), None)
         before = None if newest is None else self._of(newest)
-        self._newest = before if before is not None and self._is_fresh(before) else self._sign()
+        if before is not None and self._is_fresh(before):
+            store.add_statement(MANIFEST, before.envelope)  # again: a crash may have come between
+            self._newest = before
+        else:
+            self._newest = self._sign()
 
     def in_force(self) -> Signed:
         """The manifest that new sessions are opened under. Raises StoreError where a new one can't be kept."""
@@ -108,6 +113,7 @@ class Manifests:
         made = Signed(manifest, sign_manifest(manifest, self._key), manifest.digest())
         self._store.add_manifest(made.digest, made.envelope)
         self._store.flush()
+        self._store.add_statement(MANIFEST, made.envelope)
         self._known[made.digest] = made
         return made
 

@@ -59,6 +59,23 @@ class HeadRow:
     index: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class StatementRow:
+    """What the log holds besides heads: one of the kinds of `verifiable.tlog.entry`. `about` is the thumbprint of whom
+    a verdict is about, else empty; `hash` the leaf hash of `signed`; `index` as in `HeadRow`.
+    """
+
+    kind: str
+    about: bytes
+    hash: bytes
+    signed: bytes
+    index: int | None
+
+
+EntryRow = HeadRow | StatementRow
+"""An entry of the log, or one to be."""
+
+
 class InUseError(StoreError):
     """Another process has the store."""
 
@@ -84,6 +101,9 @@ class LogTransaction(Protocol):
     def pending(self, limit: int) -> list[HeadRow]:
         """Heads that are not in the log yet, in the order in which they came."""
 
+    def pending_statements(self, limit: int) -> list[StatementRow]:
+        """Statements that are not in the log yet, in the order in which they came."""
+
     def size(self) -> int:
         """How many entries have been integrated."""
 
@@ -91,8 +111,8 @@ class LogTransaction(Protocol):
 
     def manifest(self, digest: bytes) -> bytes | None: ...
 
-    def assign(self, heads: Sequence[tuple[HeadRow, int]]) -> None:
-        """Give heads their indices."""
+    def assign(self, entries: Sequence[tuple[EntryRow, int]]) -> None:
+        """Give heads and statements their indices."""
 
     def put_tile(self, level: int, index: int, data: bytes) -> None: ...
 
@@ -105,11 +125,25 @@ class LogStore(Protocol):
     def log_size(self) -> int: ...
 
     def entries(self, first: int, count: int) -> list[bytes]:
-        """The entries (signed heads) with indices from `first`, as stored. Fewer where they end or one is missing."""
+        """The entries' bytes with indices from `first`, as stored. Fewer where they end or one is missing."""
+
+    def add_statement(self, kind: str, signed: bytes, about: bytes = b"") -> int:
+        """Have the log take in a statement; its number. Durable when it returns; the same bytes are taken in once.
+
+        Raises PolicyError for what no entry can be.
+        """
+
+    def statement(self, leaf_hash: bytes) -> StatementRow | None: ...
+
+    def every_statement(self) -> list[StatementRow]:
+        """All, in the order in which they came."""
+
+    def statements(self, kind: str, about: bytes, first: int, size: int, limit: int) -> list[StatementRow]:
+        """The statements of a kind about somebody in the log of `size` entries, from index `first` on."""
 
     def index_of(self, entry_session: bytes, size: int) -> int | None: ...
 
-    def entry(self, index: int) -> HeadRow | None: ...
+    def entry(self, index: int) -> EntryRow | None: ...
 
     def tile(self, level: int, index: int) -> bytes | None: ...
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert, select, union_all, update
 
-from engine.store import HeadRow, tables
+from engine.store import EntryRow, HeadRow, StatementRow, tables
 from verifiable.errors import StoreError
+from verifiable.tlog.merkle import leaf_hash
 
 HEAD = (tables.head.c.session, tables.head.c.size, tables.head.c.signed, tables.head.c.idx)
-SIZE = select(func.coalesce(func.max(tables.head.c.idx) + 1, 0))
+STATEMENT = tuple(tables.statement.c[name] for name in ("kind", "about", "hash", "signed", "idx"))
+_LAST = (select(func.max(table.c.idx)).scalar_subquery() for table in (tables.head, tables.statement))
+_LAST_HEAD, _LAST_STATEMENT = (func.coalesce(last, -1) for last in _LAST)
+SIZE = select(case((_LAST_HEAD > _LAST_STATEMENT, _LAST_HEAD), else_=_LAST_STATEMENT) + 1)
 TILE = select(tables.tile.c.data).where(
     tables.tile.c.level == bindparam("level"), tables.tile.c.idx == bindparam("index")
 )
@@ -26,6 +30,11 @@ class SqlLogTransaction:
         query = select(*HEAD).where(tables.head.c.idx.is_(None)).order_by(tables.head.c.number).limit(limit)
         return [HeadRow(*row) for row in self._connection.execute(query)]
 
+    def pending_statements(self, limit: int) -> list[StatementRow]:
+        table = tables.statement.c
+        query = select(*STATEMENT).where(table.idx.is_(None)).order_by(table.number).limit(limit)
+        return [StatementRow(*row) for row in self._connection.execute(query)]
+
     def size(self) -> int:
         return int(self._connection.execute(SIZE).scalar_one())
 
@@ -35,20 +44,44 @@ class SqlLogTransaction:
     def manifest(self, digest: bytes) -> bytes | None:
         return self._connection.scalar(select(tables.manifest.c.signed).where(tables.manifest.c.digest == digest))
 
-    def assign(self, heads: Sequence[tuple[HeadRow, int]]) -> None:
-        table = tables.head
-        statement = (
-            update(table)
-            .where(table.c.session == bindparam("at_session"), table.c.size == bindparam("at_size"))
-            .values(idx=bindparam("index"))
-        )
-        rows = [{"at_session": head.session, "at_size": head.size, "index": index} for head, index in heads]
-        self._connection.execute(statement, rows)
+    def assign(self, entries: Sequence[tuple[EntryRow, int]]) -> None:
+        head, statement = tables.head, tables.statement
+        heads, statements = [], []
+        for row, index in entries:
+            if isinstance(row, HeadRow):
+                heads.append({"at_session": row.session, "at_size": row.size, "index": index})
+            else:
+                statements.append({"at_hash": row.hash, "index": index})
+        at_head = (head.c.session == bindparam("at_session"), head.c.size == bindparam("at_size"))
+        at_statement = (statement.c.hash == bindparam("at_hash"),)
+        for table, at, rows in ((head, at_head, heads), (statement, at_statement, statements)):
+            if rows:
+                self._connection.execute(update(table).where(*at).values(idx=bindparam("index")), rows)
 
     def put_tile(self, level: int, index: int, data: bytes) -> None:
         table = tables.tile
         self._connection.execute(delete(table).where(table.c.level == level, table.c.idx == index))
         self._connection.execute(insert(table), {"level": level, "idx": index, "data": data})
+
+
+def entries(first: int, count: int) -> Select[tuple[int, bytes]]:
+    """The query for the entries from index `first` on: index and bytes, in order."""
+    parts = [
+        select(table.c.idx, table.c.signed).where(table.c.idx >= first, table.c.idx < first + count)
+        for table in (tables.head, tables.statement)
+    ]
+    both = union_all(*parts).subquery()
+    return select(both.c.idx, both.c.signed).order_by(both.c.idx)
+
+
+def add_statement(connection: Connection, kind: str, signed: bytes, about: bytes) -> int:
+    """Keep a statement, or find it; its number."""
+    table, value = tables.statement, leaf_hash(signed)
+    known = connection.scalar(select(table.c.number).where(table.c.hash == value))
+    if known is None:
+        row = {"kind": kind, "about": about, "hash": value, "signed": signed}
+        (known,) = connection.execute(insert(table).returning(table.c.number), row).one()
+    return int(known)
 
 
 def sequenced(connection: Connection, size: int) -> None:

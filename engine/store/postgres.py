@@ -60,6 +60,8 @@ class PostgresDatabase:
             version = connection.execute(select(tables.meta.c.value).where(tables.meta.c.name == "version")).scalar()
             if version is None:
                 connection.execute(insert(tables.meta), {"name": "version", "value": tables.SCHEMA_VERSION})
+            elif version in tables.UPGRADES:
+                tables.upgrade(connection)
             elif version != tables.SCHEMA_VERSION:
                 raise StoreError("the store's version", expected=tables.SCHEMA_VERSION, found=version)
 

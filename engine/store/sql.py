@@ -15,10 +15,22 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Executable, Table, exc, func, insert, select
 
-from engine.store import FSCK, Barrier, ErasedError, HeadRow, LogTransaction, SessionRow, StoredLeaf, tables
+from engine.store import (
+    FSCK,
+    Barrier,
+    EntryRow,
+    ErasedError,
+    HeadRow,
+    LogTransaction,
+    SessionRow,
+    StatementRow,
+    StoredLeaf,
+    tables,
+)
 from engine.store.changes import drop_records, erase
-from engine.store.logs import HEAD, SIZE, TILE, SqlLogTransaction, sequenced
-from verifiable.errors import StoreError
+from engine.store.logs import HEAD, SIZE, STATEMENT, TILE, SqlLogTransaction, add_statement, entries, sequenced
+from verifiable import limits
+from verifiable.errors import PolicyError, StoreError
 from verifiable.tlog.merkle import leaf_hash
 
 
@@ -189,22 +201,46 @@ class SqlStore:
         return int(self._column(SIZE)[0])
 
     def entries(self, first: int, count: int) -> list[bytes]:
-        index = tables.head.c.idx
-        query = select(index, tables.head.c.signed).where(index >= first, index < first + count).order_by(index)
-        entries = []
-        for at, (stored, signed) in enumerate(self._read(query), first):
+        found = []
+        for at, (stored, signed) in enumerate(self._read(entries(first, count)), first):
             if stored != at:
                 break
-            entries.append(signed)
-        return entries
+            found.append(signed)
+        return found
+
+    def add_statement(self, kind: str, signed: bytes, about: bytes = b"") -> int:
+        if len(signed) > limits.ENTRY_BYTES:
+            raise PolicyError(
+                f"a {kind} that is too long for the log",
+                expected=f"at most {limits.ENTRY_BYTES:,} bytes",
+                found=f"{len(signed):,}",
+            )
+        with self._transaction(alone=True) as connection:
+            return add_statement(connection, kind, signed, about)
+
+    def statement(self, leaf_hash: bytes) -> StatementRow | None:
+        rows = self._read(select(*STATEMENT).where(tables.statement.c.hash == leaf_hash))
+        return StatementRow(*rows[0]) if rows else None
+
+    def every_statement(self) -> list[StatementRow]:
+        return [StatementRow(*row) for row in self._read(select(*STATEMENT).order_by(tables.statement.c.number))]
+
+    def statements(self, kind: str, about: bytes, first: int, size: int, limit: int) -> list[StatementRow]:
+        table = tables.statement.c
+        mine = (table.kind == kind, table.about == about, table.idx >= first, table.idx < size)
+        query = select(*STATEMENT).where(*mine).order_by(table.idx).limit(limit)
+        return [StatementRow(*row) for row in self._read(query)]
 
     def index_of(self, entry_session: bytes, size: int) -> int | None:
         table = tables.head.c
         return self._value(select(table.idx).where(table.session == entry_session, table.size == size))
 
-    def entry(self, index: int) -> HeadRow | None:
+    def entry(self, index: int) -> EntryRow | None:
         rows = self._read(select(*HEAD).where(tables.head.c.idx == index))
-        return HeadRow(*rows[0]) if rows else None
+        if rows:
+            return HeadRow(*rows[0])
+        rows = self._read(select(*STATEMENT).where(tables.statement.c.idx == index))
+        return StatementRow(*rows[0]) if rows else None
 
     def tile(self, level: int, index: int) -> bytes | None:
         return self._value(TILE, {"level": level, "index": index})

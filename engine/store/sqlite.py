@@ -135,7 +135,10 @@ def _prepare(database: SqliteDatabase, raw: sqlite3.Connection) -> None:
         query = select(tables.meta.c.value).where(tables.meta.c.name == "version")
         with database.reading() as connection:
             version = connection.execute(query).scalar()
-    if version != tables.SCHEMA_VERSION:
+    if version in tables.UPGRADES:
+        with database.writing() as connection:
+            tables.upgrade(connection)
+    elif version != tables.SCHEMA_VERSION:
         raise StoreError(
             "the store's version", expected=tables.SCHEMA_VERSION, found=version, hint="Use the release that made it."
         )

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    update,
+)
 from sqlalchemy.types import TypeDecorator
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
+UPGRADES = frozenset({3})
+"""Older versions that lack nothing but tables, which are made where they are opened."""
 
 metadata = MetaData()
 
@@ -26,6 +40,16 @@ class Blob(TypeDecorator[bytes]):
 
     def process_result_value(self, value: Any, dialect: object) -> bytes | None:
         return _typed(value, bytes)  # type: ignore[no-any-return]
+
+
+class Word(TypeDecorator[str]):
+    """Text, and nothing else."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: object) -> str | None:
+        return _typed(value, str)  # type: ignore[no-any-return]
 
 
 class Number(TypeDecorator[int]):
@@ -103,6 +127,25 @@ head = Table(
 )
 Index("head_pending", head.c.number, sqlite_where=head.c.idx.is_(None), postgresql_where=head.c.idx.is_(None))
 
+statement = Table(  # what the log holds besides heads; its indices are in the same row of numbers as theirs
+    "statement",
+    metadata,
+    Column("number", Number, primary_key=True),
+    Column("kind", Word, nullable=False),
+    Column("about", Blob, nullable=False),  # whom a verdict is about: a thumbprint; else empty
+    Column("hash", Blob, nullable=False, unique=True),  # the leaf hash of `signed`
+    Column("signed", Blob, nullable=False),
+    Column("idx", Number, unique=True),
+    sqlite_autoincrement=True,
+)
+Index(
+    "statement_pending",
+    statement.c.number,
+    sqlite_where=statement.c.idx.is_(None),
+    postgresql_where=statement.c.idx.is_(None),
+)
+Index("statement_about", statement.c.about, statement.c.idx)
+
 tile = Table(
     "tile",
     metadata,
@@ -117,3 +160,9 @@ checkpoint = Table(
     Column("size", Number, primary_key=True, autoincrement=False),
     Column("note", Blob, nullable=False),
 )
+
+
+def upgrade(connection: Connection) -> None:
+    """Bring a store of one of `UPGRADES` to this version."""
+    metadata.create_all(connection)
+    connection.execute(update(meta).where(meta.c.name == "version").values(value=SCHEMA_VERSION))

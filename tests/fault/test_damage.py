@@ -19,10 +19,16 @@ from tests.fault.crash import check_disk
 from verifiable.errors import StoreError, VerifiableError
 
 FLIPS = 2000 if os.environ.get("VERIFIABLE_FULL") == "1" else 40
-SIGNED = {"manifest": "digest, signed", "head": "idx, signed", "tile": "level, idx, data"}
+SIGNED = {
+    "manifest": "digest, signed",
+    "head": "idx, signed",
+    "statement": "idx, signed",
+    "tile": "level, idx, data",
+}
 CONTENT = {
     **SIGNED,
     "head": "session, size, signed, idx",
+    "statement": "kind, about, hash, signed, idx",
     "session": "session, secret, capability, manifest_digest, opened, erased, dropped",
     "request": "session, turn, canonical",
     "leaf": "session, seq, data, hash",
@@ -32,10 +38,12 @@ CONTENT = {
 
 
 def make(data: Path, count: int) -> Path:
-    """A folder with a closed provider: two checkpoints, sessions whole, trimmed to their tokens, and one erased."""
+    """A folder with a closed provider: a log of `count` entries, a manifest first, under two checkpoints; sessions
+    whole, trimmed to their tokens, and one erased.
+    """
     provider = SyntheticProvider(data)
     for half in (1, 2):
-        turns = [provider.begin("question", 3) for _ in range(count // 2)]
+        turns = [provider.begin("question", 3) for _ in range(count // 2 - (half == 1))]
         for turn in turns:
             turn.run()
         turns[-1].wait()
@@ -155,6 +163,12 @@ def test_a_flipped_byte_of_the_database_is_named_or_changes_nothing(small: Path,
         ("UPDATE checkpoint SET note = (SELECT note FROM checkpoint WHERE size = 150)", "checkpoint of size 300"),
         ("DELETE FROM checkpoint WHERE size = 300", "does not remember"),
         ("DELETE FROM manifest", "manifest is missing"),
+        ("DELETE FROM manifest", "it is none of the manifests in the store"),
+        ("DELETE FROM statement", "log entry 0"),
+        ("UPDATE statement SET kind = 'verdict'", "the verdict with leaf hash"),
+        ("UPDATE statement SET about = zeroblob(32)", "the manifest with leaf hash"),
+        ("UPDATE statement SET hash = zeroblob(32)", "the manifest with leaf hash"),
+        ("UPDATE statement SET signed = zeroblob(length(signed))", "tile/0/000"),
     ],
 )
 def test_fsck_says_what_is_damaged(folder: Path, statement: str, name: str) -> None:

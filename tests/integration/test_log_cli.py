@@ -24,7 +24,7 @@ from verifier.monitor.monitor import Monitor
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     provider = SyntheticProvider(tmp_path / "provider")
-    for _ in range(5):
+    for _ in range(4):  # and the manifest
         provider.answer("q", 2)
     provider.publish()
     provider.close()

@@ -76,19 +76,22 @@ def fetch(provider: SyntheticProvider) -> Fetch:
 
 @pytest.fixture
 def provider(tmp_path: Path) -> Iterator[SyntheticProvider]:
+    """A log of 5 entries: the manifest, and the heads of 4 sessions."""
     found = SyntheticProvider(tmp_path / "provider")
-    grow(found, 5)
+    grow(found, 4)
     yield found
     found.close()
 
 
 def test_a_monitor_follows_a_log_across_its_own_restarts(provider: SyntheticProvider, tmp_path: Path) -> None:
-    sizes = []
-    for more in (0, 3, 300, 0):
+    sizes, kinds = [], []
+    for more in (0, 3, 300, 0):  # a log of a manifest and 4 heads at first
         grow(provider, more)
         step = Monitor(fetch(provider), provider.keys.log.public, tmp_path / "state", entries=True).look()
         sizes.append((None if step.old is None else step.old.size, step.new.size, step.entries))
+        kinds.append(step.kinds)
     assert sizes == [(None, 5, 5), (5, 8, 3), (8, 308, 300), (308, 308, 0)]
+    assert kinds == [{"manifest": 1, "head": 4}, {"head": 3}, {"head": 300}, {}]
 
 
 @pytest.mark.parametrize("extra", [1, 3, 4], ids=["shorter", "same size", "longer"])
@@ -440,7 +443,7 @@ def test_a_log_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_witnesses_cosign_and_a_quorum_decides(tmp_path: Path) -> None:
     data = tmp_path / "provider"
     first = SyntheticProvider(data)
-    grow(first, 3)
+    grow(first, 2)
     log = first.keys.log.public
     first.close()
     keys = [PrivateKey.generate(f"witness{number}", bytes([number]) * 32) for number in (1, 2)]
@@ -475,7 +478,7 @@ def test_witnesses_cosign_and_a_quorum_decides(tmp_path: Path) -> None:
 def test_a_log_does_not_open_under_the_checkpoint_of_another_history(tmp_path: Path) -> None:
     """Two copies of one store went on by themselves; the published checkpoint is the other one's."""
     first = SyntheticProvider(tmp_path / "first")
-    grow(first, 2)
+    grow(first, 1)
     first.close()
     shutil.copytree(tmp_path / "first", tmp_path / "second")
     notes = []
@@ -494,7 +497,7 @@ def test_a_log_does_not_open_under_the_checkpoint_of_another_history(tmp_path: P
 
 def test_a_witness_notices_a_fork_and_an_old_backup(tmp_path: Path) -> None:
     provider = SyntheticProvider(tmp_path / "provider")
-    grow(provider, 5)
+    grow(provider, 4)
     shutil.copytree(tmp_path / "provider", tmp_path / "fork")
     log = provider.keys.log.public
     witness = Witness(PrivateKey.generate("witness", bytes(32)), [log], tmp_path / "witness")

@@ -14,8 +14,13 @@ from engine.ledger import Ledger
 from engine.log.integrate import integrate
 from engine.log.log import ProviderLog
 from engine.store import DamagedLogError
+from verifiable.manifest.manifest import TYPE
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash, verify_consistency, verify_inclusion
+from verifiable.wire.cose import sign1
+from verifiable.wire.keys import PrivateKey
+
+SIGNER = PrivateKey.generate("log", bytes(32))
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -27,6 +32,7 @@ class LogMachine(RuleBasedStateMachine):
         self.ledger = Ledger(self.folder / "data", "log")
         self.entries: list[bytes] = []
         self.waiting: list[bytes] = []
+        self.statements = 0
         self.published: dict[int, bytes] = {}
         self.number = 0
         self.backup: int | None = None
@@ -50,12 +56,23 @@ class LogMachine(RuleBasedStateMachine):
             self.waiting.append(entry)
         self.ledger.store.flush()
 
+    @rule(count=st.sampled_from([1, 2, 300]))
+    def statements_arrive(self, count: int) -> None:
+        """They go in before the heads that wait, the same bytes once."""
+        made = [sign1(f"{self.number} {each}".encode(), SIGNER, TYPE) for each in range(count)]
+        numbers = [self.ledger.store.add_statement("manifest", each) for each in made]
+        assert [self.ledger.store.add_statement("manifest", each) for each in made] == numbers
+        self.number += 1
+        self.waiting[self.statements : self.statements] = made
+        self.statements += count
+
     @rule(limit=st.sampled_from([1, 3, 100, 1000]))
     def integrate(self, limit: int) -> None:
         taken = integrate(self.ledger.store, lambda row, manifest_of: None, limit)
         assert taken == min(limit, len(self.waiting))
         self.entries += self.waiting[:taken]
         self.waiting = self.waiting[taken:]
+        self.statements = max(self.statements - taken, 0)
 
     @rule()
     def publish(self) -> None:

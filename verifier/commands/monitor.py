@@ -92,6 +92,7 @@ def _tell(look: Look, as_json: bool) -> None:
     if as_json:
         facts = {"state": state, "size": new.size, "root": new.root.hex(), "old": None if old is None else old.size}
         facts |= {"witnesses": list(look.witnesses), "entries": look.entries, "unshown": look.unshown}
+        facts["kinds"] = dict(look.kinds)
         print(json.dumps(facts), flush=True)
         return
     cosigned = f", cosigned by {', '.join(look.witnesses)}" if look.witnesses else ""
@@ -103,7 +104,8 @@ def _tell(look: Look, as_json: bool) -> None:
         "stale": f"{new.origin}: {new.size:,} entries, consistent with the {before:,} seen before, but fewer",
     }
     heads = f"; {look.unshown:,} heads are not shown to continue their sessions' earlier ones" if look.unshown else ""
-    print(said[state] + cosigned + heads, flush=True)
+    read = ", ".join(f"{count:,} of kind {kind}" for kind, count in sorted(look.kinds.items()))
+    print(said[state] + cosigned + (f"; read {read}" if read else "") + heads, flush=True)
 
 
 def _key(text: str) -> PublicKey:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from verifiable import files, limits
@@ -21,6 +22,7 @@ from verifiable.session.head import Head
 from verifiable.session.opening import Opening
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.cosignature import CosignerKey
+from verifiable.tlog.entry import kind_of
 from verifiable.tlog.merkle import (
     EMPTY_ROOT,
     HASH_SIZE,
@@ -72,15 +74,20 @@ class TwoHeadsError(VerificationError):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look at the log found. `old` is None at the first look; `entries` counts the entries that were read,
-    `unshown` the heads of sessions that were not shown to continue an earlier one.
+    """What one look at the log found. `old` is None at the first look; `kinds` counts the entries that were read, by
+    what they say they are; `unshown` the heads of sessions that were not shown to continue an earlier one.
     """
 
     old: Checkpoint | None
     new: Checkpoint
     witnesses: tuple[str, ...]
-    entries: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict)
     unshown: int = 0
+
+    @property
+    def entries(self) -> int:
+        """Entries that were read."""
+        return sum(self.kinds.values())
 
     @property
     def stale(self) -> bool:
@@ -141,11 +148,11 @@ class Monitor:
         with HeadBook(self.folder / "heads.sqlite") as book:
             tiles = LogTiles(self.fetch, book.tile)
             self._compare(before, new, old is not None, (remembered or b"", note), tiles)
-            count, unshown = self._read_entries(book, new.size, tiles) if self.entries else (0, 0)
+            kinds, unshown = self._read_entries(book, new.size, tiles) if self.entries else (Counter[str](), 0)
             book.keep(tiles.full)
         if old is None or new.size > old.size:
             _write(self._newest, note)
-        return Look(old, new, signed.witnesses, count, unshown)
+        return Look(old, new, signed.witnesses, kinds, unshown)
 
     def _compare(
         self, before: Checkpoint, new: Checkpoint, known: bool, notes: tuple[bytes, bytes], tiles: LogTiles
@@ -178,14 +185,14 @@ class Monitor:
         if root != head.root:
             raise VerificationError("the log's tiles", code="bad-consistency-proof", expected=head.root, found=root)
 
-    def _read_entries(self, book: HeadBook, size: int, tiles: LogTiles) -> tuple[int, int]:
+    def _read_entries(self, book: HeadBook, size: int, tiles: LogTiles) -> tuple[Counter[str], int]:
         """Check the entries that were not read before against their leaf hashes, and those against the signed root.
 
-        Returns how many there were, and how many heads are not shown to continue an earlier one.
+        Returns how many there were of each kind, and how many heads are not shown to continue an earlier one.
         """
         self._remember_manifest()
         node = tile_node(size, tiles.hashes)
-        since = book.read()
+        since, kinds = book.read(), Counter[str]()
         for bundle in bundles_for(size, since):
             hashes = tiles.hashes(tile_of(0, bundle.index, size))
             entries = tiles.entries(bundle)
@@ -200,7 +207,8 @@ class Monitor:
                 if earlier is not None:
                     raise self._two_heads(earlier, entry)
             book.advance(bundle.index * WIDTH + bundle.width)
-        return max(size - since, 0), sum(not self._continued(book, *pair) for pair in book.pairs())
+            kinds.update(map(kind_of, entries[max(since - bundle.index * WIDTH, 0) :]))
+        return kinds, sum(not self._continued(book, *pair) for pair in book.pairs())
 
     def _continued(self, book: HeadBook, earlier: bytes, later: bytes) -> bool:
         """Whether the provider shows that one logged head of a session continues another. Raises TwoHeadsError."""

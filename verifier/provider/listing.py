@@ -21,6 +21,7 @@ from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.manifest import Manifest
 from verifiable.session.head import Head
 from verifiable.tlog.checkpoint import Checkpoint
+from verifiable.tlog.entry import STATEMENTS, kind_of
 from verifiable.tlog.merkle import HASH_SIZE, inclusion_path, leaf_hash, verify_inclusion
 from verifiable.tlog.tiles import MAX_BUNDLE, WIDTH, Tile, bundles_for, check_tile, decode_bundle, tile_node
 from verifier.provider.client import Client, Listed, read_answer
@@ -40,7 +41,7 @@ class Listing:
         entries: what sessions are drawn from.
         left_out: sessions that stand in the log and are not in the list, or shorter than there or in a receipt.
         read, logged: entries of the log that were read, and how many it has.
-        others: entries read that are no heads by a session key of the manifest in force.
+        others: entries read that are no heads by a session key of the manifest in force, nor a known statement.
         unread: why the log was not read, where the manifest names one.
         cut: the list is longer than what is read of it, so that its last entries are missing.
     """
@@ -106,7 +107,8 @@ def read_listing(
             entries = read_sample(client, log.checkpoint)
             heads = [(entry, fraud.logged_head(entry, manifest.session_keys)) for entry in entries]
             logged = _sessions([(entry, head) for entry, head in heads if head is not None])
-            size, count, others = log.checkpoint.size, len(entries), sum(head is None for _, head in heads)
+            others = sum(head is None and kind_of(entry) not in STATEMENTS for entry, head in heads)
+            size, count = log.checkpoint.size, len(entries)
         except VerificationError as error:
             unread = error.what
     shown = client.sessions(MAX_SESSIONS + 1)
