@@ -410,7 +410,7 @@ def fraud(case: Case) -> Any:
     session = None if proven.session is None else proven.session.hex()
     return {
         "code": proven.code,
-        "signed_by": signed_by(key, manifest),
+        "signed_by": signed_by(key, manifest, trusted(case)),
         "session": session,
         "turn": proven.turn,
         "position": proven.position,

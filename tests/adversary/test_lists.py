@@ -117,7 +117,7 @@ def test_a_session_that_is_listed_shorter_than_it_was_logged_is_drawn_as_it_was_
     provider = Provider([made], Log([longer.head(), made.head()]))
     provider.earlier = {(made.session.hex(), longer.log.size): longer}
     with serve(provider) as url, Client(url, auditor_key=KEY) as client:
-        published = Published.read(client, None, client.manifest(), LOG.public)
+        published = Published.read(client, None, client.manifest(), [LOG.public])
         listing = read_listing(client, LOGGED, published)
     assert [entry.size for entry in listing.entries] == [longer.log.size]
     assert listing.left_out == (made.session,)

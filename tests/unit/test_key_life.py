@@ -132,10 +132,11 @@ def test_a_chain_is_followed_from_each_trusted_key() -> None:
 
 def test_a_trusted_key_keeps_the_name_under_which_it_is_trusted() -> None:
     renamed = PrivateKey("mallory", B.seed)
-    made = chain(follows(A, renamed), trust=(A, B))
-    assert names(made) == "AB"
-    assert made.name_of(renamed.public) == B.public.label
-    assert made.root_of(B.public) == B.public
+    made = chain(follows(A, renamed), trust=(B, A))
+    assert names(made) == "BA"
+    assert made.root_of(renamed.public) == A.public
+    assert made.name_of(B.public) == f"{A.public.label}, now {B.public.label}"
+    assert made.related(A.public) == made.related(renamed.public) == (B.public, A.public)
 
 
 def test_of_two_successors_neither_is_followed() -> None:

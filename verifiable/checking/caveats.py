@@ -18,6 +18,7 @@ CAVEATS = {
     "text-not-given": "That the text you have is the text that was committed: you gave none",
     "receipt-not-given": "That a client was given this same log: no receipt was compared",
     "log-not-shown": "That the session stands in the provider's public log",
+    "key-revoked-later": "That it was signed when it says: a key was revoked later, and whoever has it can date back",
     "turns-not-opened": "not opened by the evidence",
     "turns-not-recomputed": "opened, but not recomputed",
     "no-tokens": "no token was generated, so there was nothing to recompute",

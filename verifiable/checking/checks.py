@@ -21,11 +21,12 @@ from dataclasses import dataclass, replace
 
 from verifiable.checking import near
 from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import Manifest, open_manifest
 from verifiable.request.request import Request, parse_canonical
 from verifiable.session import records
 from verifiable.session.evidence import Evidence, Kind, PackedTokens, id_width
-from verifiable.session.head import Head, verify_head
+from verifiable.session.head import Head, open_head
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
@@ -36,22 +37,33 @@ from verifiable.wire.keys import PublicKey
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """A head signed by a session key of a trusted manifest: what both say, and their envelopes as they came."""
+    """A head signed by a session key of a trusted manifest: what both say, and their envelopes as they came.
+
+    `key` signed the manifest, and is one of `chain`; `session_key` signed the head.
+    """
 
     manifest: Manifest
     head: Head
     manifest_envelope: bytes
     head_envelope: bytes
     key: PublicKey
+    session_key: PublicKey
+    chain: Chain
+
+    @property
+    def provider(self) -> PublicKey:
+        """The key by which the provider is trusted, whichever of its keys signed."""
+        return self.chain.root_of(self.key) or self.key
 
     @property
     def by(self) -> str:
         """Who signed the manifest: the trusted key, and what its holder calls itself where that is another name."""
-        return signed_by(self.key, self.manifest)
+        return signed_by(self.key, self.manifest, self.chain)
 
     def other(self, head: bytes) -> SignedHead:
         """Another head, signed under the same manifest. Raises as `check_head`."""
-        return replace(self, head=verify_head(head, self.manifest.session_keys), head_envelope=head)
+        stated, key = open_head(head, self.manifest.session_keys)
+        return replace(self, head=stated, head_envelope=head, session_key=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +169,18 @@ def require_trust(trust: Sequence[PublicKey]) -> None:
 
 def check_head(manifest: bytes, head: bytes, trusted: Iterable[PublicKey]) -> SignedHead:
     """Steps 2 and 3: open the manifest's envelope with the trusted keys, and the head's with the manifest's."""
-    stated, key = open_manifest(manifest, trusted)
-    return SignedHead(stated, verify_head(head, stated.session_keys), manifest, head, key)
+    chain = Chain.of(trusted)
+    stated, key = open_manifest(manifest, chain)
+    read, session_key = open_head(head, stated.session_keys)
+    return SignedHead(stated, read, manifest, head, key, session_key, chain)
 
 
-def signed_by(key: PublicKey, manifest: Manifest) -> str:
+def signed_by(key: PublicKey, manifest: Manifest, trusted: Iterable[PublicKey]) -> str:
     """How to name a provider: by the key that the verifier trusts, whose name is the verifier's own word."""
-    called = "" if manifest.provider == key.name else f", which calls itself {manifest.provider}"
-    return key.label + called
+    chain = Chain.of(trusted)
+    root = chain.root_of(key) or key
+    called = "" if manifest.provider == root.name else f", which calls itself {manifest.provider}"
+    return chain.name_of(key) + called
 
 
 def check_session(signed: SignedHead, opening: Opening) -> tuple[OpenedSession, dict[int, Token]]:
@@ -230,7 +246,7 @@ def check_receipt_under(signed: SignedHead, receipt: Receipt, *texts: str) -> Op
         raise MalformedError("receipt", expected="no token leaves", found=f"{len(tokens)} of them")
     span_of(session, receipt.turn)
     text = check_text(session, receipt.turn, *texts) if texts else None
-    logged = None if receipt.log is None else _check_log(receipt.log, receipt.head, session.manifest)
+    logged = None if receipt.log is None else _check_log(receipt.log, signed)
     return OpenedReceipt(receipt, session, text, logged)
 
 
@@ -275,16 +291,16 @@ def span_of(session: OpenedSession, turn: int) -> TurnSpan:
     return session.spans[turn]
 
 
-def _check_log(proof: bytes, head: bytes, manifest: Manifest) -> Inclusion:
+def _check_log(proof: bytes, signed: SignedHead) -> Inclusion:
     """Step 11, but for witnesses (`membership`)."""
-    if manifest.log is None:
+    if signed.manifest.log is None:
         raise VerificationError(
             "the receipt claims a log that its manifest does not name",
             code="log-differs",
             expected="a manifest with a log key",
             found="none",
         )
-    return TlogProof.parse(proof).verify(head, manifest.log)
+    return TlogProof.parse(proof).verify(signed.head_envelope, signed.chain.logs(signed.manifest.log))
 
 
 def check_evidence(evidence: Evidence, trusted: Iterable[PublicKey]) -> OpenedEvidence:

@@ -21,6 +21,7 @@ from os import PathLike
 
 from verifiable import files, limits
 from verifiable.errors import MalformedError, VerificationError
+from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import Manifest, open_manifest
 from verifiable.sampling.processors import visible
 from verifiable.sampling.sampler import acceptable
@@ -133,26 +134,28 @@ class Fraud:
     def verify(self, trust: Sequence[PublicKey], delay: int = MERGE_DELAY) -> Proven:
         """What the file proves against the holder of a trusted key: spec/protocol.md §10.6.
 
-        `trust` is never taken from the file; within `delay` milliseconds a head had to be in the log.
+        `trust` is never taken from the file, and may be a `Chain`, whose revocations change nothing; within `delay`
+        milliseconds a head had to be in the log.
 
         Raises:
             VerificationError: a signature does not hold, or (`nothing-checked`) the statements do not contradict each
                 other: then nothing is proven against anybody.
             MalformedError: a part is not what it should be.
         """
-        opened = [open_manifest(item, trust) for item in self.manifests]
+        chain = Chain.of(trust)
+        opened = [open_manifest(item, chain) for item in self.manifests]
         stated = [manifest for manifest, _ in opened]
         match self.kind:
             case FraudKind.TWO_HEADS | FraudKind.TWO_SIZES:
-                if len({key.kid for _, key in opened}) > 1:  # anybody's key can sign another's name
+                if len({chain.root_of(key) for _, key in opened}) > 1:  # anybody's key can sign another's name
                     raise _nothing("the manifests are of two providers", "one key", "two")
                 return self._two_heads(stated) if self.kind is FraudKind.TWO_HEADS else self._two_sizes(stated)
             case FraudKind.TWO_CHECKPOINTS:
-                return self._two_checkpoints(stated[0])
+                return self._two_checkpoints(_log(stated[0], chain))
             case FraudKind.TOKEN:
                 return self._token(stated[0])
             case FraudKind.MISSING:
-                return self._missing(stated[0], delay)
+                return self._missing(stated[0], _log(stated[0], chain), delay)
 
     def _heads(self, stated: Sequence[Manifest]) -> tuple[Head, Head]:
         """Two heads, each under its manifest."""
@@ -200,9 +203,8 @@ class Fraud:
             one.session,
         )
 
-    def _two_checkpoints(self, stated: Manifest) -> Proven:
+    def _two_checkpoints(self, log: Sequence[PublicKey]) -> Proven:
         """Step 3."""
-        log = _log(stated)
         one, other = (open_checkpoint(data, log).checkpoint for data in self.signed)
         if one.size != other.size or one.root == other.root:
             raise _nothing(
@@ -253,12 +255,12 @@ class Fraud:
             token.position,
         )
 
-    def _missing(self, stated: Manifest, delay: int) -> Proven:
+    def _missing(self, stated: Manifest, log: Sequence[PublicKey], delay: int) -> Proven:
         """Step 5."""
         head = verify_head(self.signed[0], stated.session_keys)
         if head.interim:
             raise _nothing("the head is one that is never logged", "the head of a turn's end", "one of a chunk")
-        checkpoint = open_checkpoint(self.signed[1], _log(stated)).checkpoint
+        checkpoint = open_checkpoint(self.signed[1], log).checkpoint
         tree = Tree.from_leaves(map(leaf_hash, self.entries))
         if tree.size != checkpoint.size or tree.root() != checkpoint.root:
             raise _nothing("the entries are not the whole log", f"{checkpoint.size} entries", f"{tree.size}")
@@ -285,10 +287,11 @@ class Fraud:
         )
 
 
-def _log(stated: Manifest) -> PublicKey:
+def _log(stated: Manifest, chain: Chain) -> tuple[PublicKey, ...]:
+    """All keys of the log that a manifest names, whichever was exchanged for which."""
     if stated.log is None:
         raise VerificationError("the manifest names no log", code="log-differs", expected="a log key", found="none")
-    return stated.log
+    return chain.log_family(stated.log)
 
 
 def logged_head(entry: bytes, keys: Sequence[PublicKey]) -> Head | None:

@@ -10,6 +10,7 @@ from verifiable.checking.asked import caveats, check_asked, of_turns
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedReceipt, OpenedSession, check_receipt, require_trust
 from verifiable.checking.membership import with_log
+from verifiable.checking.revoked import with_keys
 from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
 from verifiable.errors import PolicyError, VerifiableError
 from verifiable.request.exchange import NOTHING, Asked, Exchange
@@ -43,7 +44,7 @@ def verify(
     Args:
         receipt: a receipt, or its bytes; or an exchange, whose text, request and times stand in for what is not given
             apart.
-        trust: the provider keys that may have signed the manifest.
+        trust: the provider keys that may have signed the manifest; or a `Chain` of them, where it has a keys file.
         text: the answer exactly as it was received.
         asked: the client's own copy of its request.
         quorum: the witnesses who must have cosigned the checkpoint of the receipt's log proof. Nobody else can show
@@ -63,7 +64,8 @@ def verify(
     try:
         parsed = Receipt.parse(receipt) if isinstance(receipt, bytes) else receipt
         opened = check_receipt(parsed, trust, *asked.texts)
-        return with_log(accepted(opened, asked), opened.logged, quorum)
+        verdict = with_log(accepted(opened, asked), opened.logged, quorum)
+        return with_keys(verdict, opened.session.signed, opened.logged, quorum)
     except VerifiableError as error:
         return refused(error)
 

@@ -32,6 +32,7 @@ INCONCLUSIVE_CODES = frozenset(
         "erased",
         "list-differs",
         "untrusted-key",
+        "key-revoked",
         "newer-version",
         "fingerprint-differs",
         "fingerprint-unexplained",
@@ -79,6 +80,7 @@ class Step(enum.StrEnum):
     REPLAY = "Sampler replay"  # 25; 19 where there is no audit
     ROUNDING = "Comparison within rounding"  # fraud.md §3
     STREAM = "Streamed commitments"  # streamed-commitments.md
+    KEYS = "Keys"  # keys.md
     FRAUD = "Fraud file"  # §10.6
     FORK = "Fork file"  # log.md
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import overload
 
-from verifiable.errors import VerifiableError
+from verifiable.errors import VerifiableError, VerificationError
 from verifiable.manifest.statements import REVOCATION, SUCCESSION, Revocation, Role, Succession
 from verifiable.wire.cose import peek1
 from verifiable.wire.keys import PublicKey
@@ -20,8 +21,9 @@ class Revoked:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
-    """The provider keys that count: those that the user trusts, and all that succeed them.
+class Chain(Sequence[PublicKey]):
+    """The provider keys that count: those that the user trusts, and all that succeed them. As a sequence it is `keys`,
+    and stands wherever trusted keys do.
 
     Attributes:
         trusted: the keys that the user trusts; of two with the same bytes the first.
@@ -64,6 +66,27 @@ class Chain:
         followed = (*(said for said in links.values() if said.old.kid in keys), *logs.values())
         return cls(trusted, tuple(keys.values()), followed, tuple(counted), tuple(ignored))
 
+    @classmethod
+    def of(cls, trust: Iterable[PublicKey]) -> Chain:
+        """A chain as it is; or trusted keys of which nothing else is known."""
+        return trust if isinstance(trust, Chain) else cls.follow(trust)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> PublicKey: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[PublicKey, ...]: ...
+    def __getitem__(self, index: int | slice) -> PublicKey | tuple[PublicKey, ...]:
+        return self.keys[index]
+
+    @property
+    def advice(self) -> str:
+        """What to do where a key is none of the chain; empty where nothing is known."""
+        left = f" Left out: {'; '.join(self.ignored[:3])}." if self.ignored else ""
+        return f"If the provider changed its key, its keys file leads from yours to it (GET /v1/keys).{left}"
+
     def after(self, key: PublicKey) -> tuple[PublicKey, ...]:
         """A provider key, and those that succeed it."""
         return _walk(key, self._links(Role.PROVIDER))
@@ -73,14 +96,42 @@ class Chain:
         return _walk(key, {kid: said for kid, said in self._links(Role.LOG).items() if said.old.name == key.name})
 
     def root_of(self, key: PublicKey) -> PublicKey | None:
-        """The key by which the user trusts a provider key; None where it is none of the chain."""
-        roots = (root for root in self.trusted if any(each.kid == key.kid for each in self.after(root)))
-        return next((root for root in self.trusted if root.kid == key.kid), next(roots, None))
+        """The key by which the user trusts a provider key, the oldest of several; None where it is none of the chain.
+
+        It stands for the provider: what two keys with one root signed, one provider signed.
+        """
+        roots = [root for root in self.trusted if any(each.kid == key.kid for each in self.after(root))]
+        return max(roots, key=lambda root: len(self.after(root)), default=None)
+
+    def related(self, key: PublicKey) -> tuple[PublicKey, ...]:
+        """All keys of the provider that a key is of."""
+        root = self.root_of(key)
+        return (key,) if root is None else tuple(each for each in self.keys if self.root_of(each) == root)
 
     def name_of(self, key: PublicKey) -> str:
         """A provider key for people, by the key that the user trusts: "acme+bfbdef38, now acme+91c0a2d7"."""
         root = self.root_of(key)
         return key.label if root is None else root.label if root.kid == key.kid else f"{root.label}, now {key.label}"
+
+    def logs_now(self, key: PublicKey, under: PublicKey) -> tuple[PublicKey, ...]:
+        """Which of these may sign a checkpoint today, where the manifest by `under` names the log's key.
+
+        Raises VerificationError (`key-revoked`): none.
+        """
+        counting = tuple(each for each in self.logs(key) if self.revoked(each, Role.LOG, under) is None)
+        if not counting:
+            said = self.revoked(key, Role.LOG, under)
+            found = "" if said is None else said.reason
+            raise VerificationError(
+                "the log's key was revoked", code="key-revoked", expected="a key that succeeds it", found=found
+            )
+        return counting
+
+    def log_family(self, key: PublicKey) -> tuple[PublicKey, ...]:
+        """A log's key with those that it succeeds and those that succeed it, oldest first."""
+        olds = [said.old for said in self.followed if said.role is Role.LOG]
+        lines = [line for line in map(self.logs, olds) if key in line]
+        return max(lines, key=len, default=self.logs(key))
 
     def revoked(self, key: PublicKey, role: Role = Role.PROVIDER, under: PublicKey | None = None) -> Revocation | None:
         """The earliest revocation of a key in a role, None where there is none.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from verifiable import limits
 from verifiable.errors import MalformedError, NewerVersionError, VerificationError
 from verifiable.manifest import libraries
+from verifiable.manifest.chain import Chain
 from verifiable.manifest.identity import AdapterFile, ModelFile, ModelIdentity, with_more
 from verifiable.manifest.libraries import Library
 from verifiable.manifest.rope import MODELS_OWN, Rope
@@ -238,5 +239,11 @@ def verify_manifest(data: bytes, trusted: Iterable[PublicKey]) -> Manifest:
 
 def open_manifest(data: bytes, trusted: Iterable[PublicKey]) -> tuple[Manifest, PublicKey]:
     """As `verify_manifest`, with the trusted key that signed it: who the provider is, whatever it calls itself."""
-    signed = cose.verify1(data, trusted, TYPE)
+    chain = Chain.of(trusted)
+    try:
+        signed = cose.verify1(data, chain, TYPE)
+    except VerificationError as error:
+        if error.code == "untrusted-key":
+            error.hint = f"{error.hint} {chain.advice}"
+        raise
     return Manifest.parse(signed.payload), signed.key

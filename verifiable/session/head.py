@@ -61,4 +61,10 @@ class Head:
 
 def verify_head(data: bytes, session_keys: Iterable[PublicKey]) -> Head:
     """Check a signed head against the session keys that a verified manifest names, and read it."""
-    return Head.parse(cose.verify1(data, session_keys, TYPE).payload)
+    return open_head(data, session_keys)[0]
+
+
+def open_head(data: bytes, session_keys: Iterable[PublicKey]) -> tuple[Head, PublicKey]:
+    """As `verify_head`, with the session key that signed it."""
+    signed = cose.verify1(data, session_keys, TYPE)
+    return Head.parse(signed.payload), signed.key

@@ -10,7 +10,7 @@ saw the same one (see `verifiable.tlog.cosignature`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from verifiable import limits
@@ -62,10 +62,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class SignedCheckpoint:
-    """A checkpoint that its log's key signed, and the names of the trusted witnesses that cosigned it."""
+    """A checkpoint, the keys of its log that signed it, and the names of the trusted witnesses that cosigned it."""
 
     checkpoint: Checkpoint
     note: Note
+    keys: tuple[PublicKey, ...]
     witnesses: tuple[str, ...]
 
 
@@ -77,29 +78,30 @@ def sign_checkpoint(checkpoint: Checkpoint, key: PrivateKey) -> bytes:
 
 
 def open_checkpoint(
-    data: bytes, log: PublicKey, witnesses: Iterable[Verifier] = (), quorum: int = 0
+    data: bytes, log: PublicKey | Sequence[PublicKey], witnesses: Iterable[Verifier] = (), quorum: int = 0
 ) -> SignedCheckpoint:
     """Verify a checkpoint against its log's key and perhaps a quorum of witnesses.
 
-    At least `quorum` of the trusted witnesses (`cosignature.CosignerKey`) must have cosigned; a wrong signature by one
-    refuses the whole. The origin must be the log key's name: otherwise a key that signs for two logs could lend one's
-    size to the other.
+    Of several keys of the log one must have signed. At least `quorum` of the trusted witnesses
+    (`cosignature.CosignerKey`) must have cosigned; a wrong signature by any of all these refuses the whole. The origin
+    must be the log key's name: otherwise a key that signs for two logs could lend one's size to the other.
 
     Raises:
         MalformedError: not a checkpoint.
         VerificationError: `untrusted-key`, `bad-signature`, `wrong-origin` or `too-few-witnesses`.
     """
     note = Note.parse(data)
-    log_verifier = Ed25519Verifier(log)
+    logs = [Ed25519Verifier(key) for key in ((log,) if isinstance(log, PublicKey) else log)]
     witness_keys = tuple(witnesses)
-    note.verify((log_verifier,))  # the log itself: cosignatures alone do not make a checkpoint
-    opened = note.verify((log_verifier, *witness_keys))
+    note.verify(logs)  # the log itself: cosignatures alone do not make a checkpoint
+    opened = note.verify((*logs, *witness_keys))
     checkpoint = Checkpoint.parse(opened.text)
-    if checkpoint.origin != log.name:
-        raise VerificationError(
-            "checkpoint of another log", code="wrong-origin", expected=log.name, found=checkpoint.origin
-        )
     seen = {(signature.name, signature.key_id) for signature in opened.verified}
+    keys = tuple(each.key for each in logs if (each.name, each.key_id) in seen)
+    if any(checkpoint.origin != key.name for key in keys):
+        raise VerificationError(
+            "checkpoint of another log", code="wrong-origin", expected=keys[0].name, found=checkpoint.origin
+        )
     # By name: one witness that changed its key, or has one of each kind, counts once.
     names = tuple(dict.fromkeys(key.name for key in witness_keys if (key.name, key.key_id) in seen))
     if len(names) < quorum:
@@ -110,4 +112,4 @@ def open_checkpoint(
             found=", ".join(names) or "none",
             hint="Ask again later: witnesses may not have answered the log yet.",
         )
-    return SignedCheckpoint(checkpoint, note, names)
+    return SignedCheckpoint(checkpoint, note, keys, names)

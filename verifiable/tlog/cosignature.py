@@ -158,12 +158,25 @@ class Quorum:
             raise PolicyError("the quorum of witnesses", expected=expected, found=needed)
         return cls(tuple(witnesses), len(names) if needed is None else needed)
 
-    def check(self, note: bytes, log: PublicKey) -> tuple[str, ...]:
+    def check(self, note: bytes, log: PublicKey | Sequence[PublicKey]) -> tuple[str, ...]:
         """The names of those who cosigned a log's checkpoint.
 
         Raises VerificationError: `too-few-witnesses`; else as `open_checkpoint`.
         """
         return open_checkpoint(note, log, self.witnesses, self.needed).witnesses
+
+    def seen(self, note: bytes, log: PublicKey | Sequence[PublicKey]) -> int | None:
+        """When the quorum had cosigned a log's checkpoint, in ms since 1970, rounded up; None where it has not, or
+        nobody is named. Raises as `open_checkpoint`, but for too few.
+        """
+        signed = open_checkpoint(note, log, self.witnesses)
+        lines = {(each.name, each.key_id): each.signature for each in signed.note.signatures}
+        times: dict[str, int] = {}
+        for key in self.witnesses:
+            if (key.name, key.key_id) in lines:
+                cosigned = Cosignature.parse(key.kind, lines[key.name, key.key_id])
+                times[key.name] = min(1000 * (cosigned.timestamp + 1), times.get(key.name, limits.U63))
+        return sorted(times.values())[self.needed - 1] if 0 < self.needed <= len(times) else None
 
 
 NOBODY: Final = Quorum()

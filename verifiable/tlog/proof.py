@@ -14,6 +14,7 @@ sFodV/vSp5O8n9a8QpW6PRY97tfOSW5bsc2Xl/EQi08=
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +30,8 @@ _HEADER: Final = "c2sp.org/tlog-proof@v1"
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """What a verified proof shows: an entry is at `index` under a checkpoint that the log's key signed, `note`.
+    """What a verified proof shows: an entry is at `index` under a checkpoint that the log's key signed, `note`. Of
+    several keys of the log that signed it, `log` is the newest.
 
     That others are shown this checkpoint is another matter: see `cosignature.Quorum`.
     """
@@ -79,12 +81,13 @@ class TlogProof:
         proof = tuple(read_base64(line, "tlog-proof: hash", HASH_SIZE) for line in lines[1:])
         return cls(index, proof, checkpoint.encode("utf-8"), extra)
 
-    def verify(self, entry: bytes, log: PublicKey) -> Inclusion:
-        """Verify that an entry stands under the checkpoint, and that the log's key signed that.
+    def verify(self, entry: bytes, log: PublicKey | Sequence[PublicKey]) -> Inclusion:
+        """Verify that an entry stands under the checkpoint, and that the log's key signed that, or one of several.
 
         Raises:
             VerificationError: what `open_checkpoint` raises, or `bad-inclusion-proof`.
         """
-        head = open_checkpoint(self.checkpoint, log).checkpoint
+        signed = open_checkpoint(self.checkpoint, log)
+        head = signed.checkpoint
         merkle.verify_inclusion(merkle.leaf_hash(entry), self.index, head.size, self.proof, head.root)
-        return Inclusion(log, self.index, head, self.checkpoint)
+        return Inclusion(signed.keys[-1], self.index, head, self.checkpoint)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from verifiable.checking.caveats import About
 from verifiable.checking.checks import OpenedEvidence, OpenedTurn
+from verifiable.checking.revoked import with_keys
 from verifiable.checking.verdict import Step, Verdict
 from verifiable.request.exchange import Asked
 from verifiable.sampling.processors import needs_vocabulary
@@ -33,7 +34,7 @@ from verifier.tolerant.tolerant import Comparison, Decision, Ruling, decide, mea
 
 TOLERABLE = frozenset({"fingerprint-differs", "fingerprint-unexplained", "not-invariant"})
 """Reason codes of the numerics after which a calibration leads on."""
-RULED = frozenset({None, "too-little-evidence", "distribution-differs", "draws-differ"})
+RULED = frozenset({None, "key-revoked", "too-little-evidence", "distribution-differs", "draws-differ"})
 """Reason codes that a decision gives. A verdict with another one was proven otherwise, and is not decided again."""
 
 
@@ -150,7 +151,7 @@ def _conversation(verdict: Verdict, at: int) -> str | int:
 
 def _ruled(verdict: Verdict, ruling: Ruling, comparison: Comparison) -> Verdict:
     """A compared session's verdict under a decision over all of them."""
-    return replace(
+    ruled = replace(
         verdict,
         status=ruling.status,
         code=ruling.code,
@@ -161,3 +162,5 @@ def _ruled(verdict: Verdict, ruling: Ruling, comparison: Comparison) -> Verdict:
         tokens_checked=ruling.tokens_checked,
         details=replace(audited(verdict), comparison=comparison),
     )
+    session = audited(verdict).session
+    return ruled if session is None else with_keys(ruled, session.signed)

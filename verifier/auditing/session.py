@@ -26,6 +26,7 @@ from verifiable.checking.checks import (
     check_text,
     require_trust,
 )
+from verifiable.checking.revoked import with_keys
 from verifiable.checking.verdict import Status, Step, Verdict
 from verifiable.errors import MalformedError, PolicyError, VerifiableError, VerificationError
 from verifiable.llama.gguf.lora import Adapter
@@ -75,7 +76,8 @@ def audit(
     Args:
         evidence: what the provider, or the holder of a receipt, handed over; or what `check_evidence` made of it.
         model: the GGUF file, or a `Worker` that has it (to audit many sessions with one load), or another Reexecutor.
-        trust: the provider keys that may have signed the manifest; never taken from the evidence.
+        trust: the provider keys that may have signed the manifest, never taken from the evidence; or a `Chain` of them,
+            where there is a keys file.
         receipt: the client's receipt, or what `check_receipt` made of it: the evidence must open its turn, and its head
             tell the same history.
         text: the answer as the client has it, where `asked` does not say.
@@ -112,7 +114,8 @@ def audit(
             if fault is not None and calibration is not None:
                 with journal.step(Step.ROUNDING):
                     check_whole(opened)
-                return rounding.compare(journal, opened, prompts, model, calibration, fault, show, seed, client, asked)
+                found = rounding.compare(journal, opened, prompts, model, calibration, fault, show, seed, client, asked)
+                return with_keys(found, opened.session.signed)
             results = _recompute(journal, opened, prompts, bounds, model, show)
         except CheckFailed as failed:
             return failed.fault.verdict(
@@ -122,7 +125,7 @@ def audit(
                 **scope.covered(opened, failed.results, client, asked, failed.fault),
             )
     checked = _checked(results)
-    return Verdict(
+    exact = Verdict(
         Status.EXACT,
         f"{checked} of {opened.count} tokens recomputed: every committed logit has the same bits here, and every "
         "token is the one that its record and the nonce give",
@@ -130,6 +133,7 @@ def audit(
         tokens_checked=checked,
         **scope.covered(opened, results, client, asked),
     )
+    return with_keys(exact, opened.session.signed)
 
 
 def _open(

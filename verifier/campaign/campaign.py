@@ -20,10 +20,10 @@ from verifier.campaign.fetched import Auditor, Fetched, conclude, count_turns, f
 from verifier.campaign.outcome import Challenge
 from verifier.campaign.plan import ChallengePlan, Clocked, plan
 from verifier.campaign.weigh import Held, by_session, current_manifest, weigh
-from verifier.provider.client import Client, Listed
+from verifier.provider.client import Client, Listed, read_answer
 from verifier.provider.listing import read_listing
 from verifier.provider.logged import LogReader
-from verifier.provider.published import Published, check_log
+from verifier.provider.published import Published, check_log, log_keys
 from verifier.provider.remember import Contradiction
 
 GROUP = 32
@@ -145,7 +145,9 @@ def _published(auditor: Auditor, client: Client, log: PublicKey | None) -> Publi
     if log is None:
         return None
     try:
-        return Published.read(client, None, client.manifest(), log)
+        manifest = client.manifest()
+        keys: Sequence[PublicKey] | None = read_answer(log_keys, manifest, auditor.trust)
+        return Published.read(client, None, manifest, keys or (log,))
     except VerificationError as error:
         return error
 

@@ -85,7 +85,7 @@ class Challenge:
         weights: the weights of the sessions drawn, by their ids; those without a signed size have none.
         of_list: which of these were drawn from the list.
         listing: the provider's list, as it was held against its log.
-        signer: the key that signed the manifest that the provider serves.
+        signer: the key by which the signer of the manifest that the provider serves is trusted.
         disputed: what clients handed over and does not fit. It rests on their word, and decides nothing.
     """
 
@@ -113,9 +113,9 @@ class Challenge:
         return made + ([Caveat("heads-ahead", f"{self.plan.ahead:,}")] if self.plan.ahead else [])
 
     def is_of(self, verdict: Verdict) -> bool:
-        """Whether no other key signed the session than that of the provider's own manifest, as far as is known."""
+        """Whether no other provider's key signed the session than that of the manifest in force, as far as is known."""
         session = audited(verdict).session
-        return session is None or self.signer is None or session.signed.key == self.signer
+        return session is None or self.signer is None or session.signed.provider.kid == self.signer.kid
 
     def to_json(self, chance: Chance | None) -> dict[str, Any]:
         return {

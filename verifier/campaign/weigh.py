@@ -22,6 +22,7 @@ from verifiable import limits
 from verifiable.checking.asked import check_asked
 from verifiable.checking.checks import OpenedReceipt, check_receipt, check_text
 from verifiable.errors import MalformedError, PolicyError, VerifiableError, VerificationError
+from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import Manifest, open_manifest, verify_manifest
 from verifiable.request.exchange import NOTHING, Asked
 from verifiable.session.challenge import draw_turns, weight_of
@@ -164,14 +165,15 @@ def by_session(held: Iterable[Held]) -> dict[bytes, HeldSession]:
 
 
 def current_manifest(client: Client, trust: Sequence[PublicKey]) -> tuple[Manifest, PublicKey] | tuple[None, None]:
-    """The manifest that the provider serves, and the key that signed it; None where there is none that holds.
+    """The manifest that the provider serves, and the key by which its signer is trusted; None where none holds.
 
     Raises PolicyError: its signer is none of the trusted keys, which are most likely another provider's.
     """
     try:
         signed = client.manifest()
         check_signer(signed, trust)
-        return open_manifest(signed, trust)
+        manifest, key = open_manifest(signed, trust)
+        return manifest, Chain.of(trust).root_of(key) or key
     except (MalformedError, VerificationError):
         return None, None
 
@@ -187,7 +189,7 @@ def check_signer(manifest: bytes, trust: Sequence[PublicKey]) -> None:
             "--trust names no key that signed this provider's manifest",
             expected=signer.hex(),
             found=", ".join(f"{key.kid.hex()} of {key.label}" for key in trust),
-            hint="Is it this provider's key? Nothing is said about the provider by this.",
+            hint=f"Is it this provider's key? Nothing is said about the provider by this. {Chain.of(trust).advice}",
         )
 
 

@@ -11,7 +11,9 @@ from verifiable.checking.checks import OpenedEvidence, SignedHead, signed_by
 from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.checking.verdict import Check, Status, Step, Verdict
 from verifiable.errors import VerifiableError, VerificationError
-from verifiable.manifest.manifest import open_manifest
+from verifiable.manifest.chain import Chain
+from verifiable.manifest.manifest import Manifest, open_manifest
+from verifiable.manifest.statements import Role
 from verifiable.session.opening import Opening
 from verifiable.tlog.merkle import roots_from_prefix
 from verifiable.wire.keys import PublicKey
@@ -65,7 +67,7 @@ def of_sizes(one: SignedHead, other: SignedHead, path: Sequence[bytes]) -> Fraud
     None where they prove nothing.
     """
     small, large = sorted((one, other), key=lambda each: each.head.size)
-    if one.key.kid != other.key.kid or not 0 < small.head.size < large.head.size:
+    if one.provider.kid != other.provider.kid or not 0 < small.head.size < large.head.size:
         return None
     try:
         before, after = roots_from_prefix(small.head.size, large.head.size, path)
@@ -103,11 +105,13 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
     """What `verifiable verify --fraud` says: failed where the provider's fraud is proven, else inconclusive.
 
     A file that proves nothing accuses nobody, whatever is wrong with it: its signatures may be forged by the accuser.
+    Revocations are named, where `trust` is a chain that has some: else a provider could revoke its way out.
     """
+    chain = Chain.of(trust)
     try:
         parsed = Fraud.parse(file) if isinstance(file, bytes) else file
-        proven = parsed.verify(trust, delay)
-        manifest, key = open_manifest(parsed.manifests[0], trust)
+        proven = parsed.verify(chain, delay)
+        manifest, key = open_manifest(parsed.manifests[0], chain)
     except VerifiableError as error:
         fault = Fault.of(error)
         return Verdict(
@@ -120,6 +124,7 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
             checks=(Check(Step.FRAUD, None, fault.what),),
             details=NothingProven(fault.code),
         )
+    revoked = "".join(f" Note: {each}." for each in _revoked(key, manifest, chain))
     rests = (
         ""
         if parsed.kind is not FraudKind.MISSING
@@ -134,8 +139,18 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.M
         position=proven.position,
         expected=proven.expected,
         found=proven.found,
-        hint=f"Proven against the holder of {signed_by(key, manifest)}, by what it signed: anyone who trusts that key "
-        f"can check this file.{rests}",
-        checks=(Check(Step.FRAUD, True, f"{parsed.kind.name.lower().replace('_', ' ')}: {proven.what}"),),
+        hint=f"Proven against the holder of {signed_by(key, manifest, chain)}, by what it signed: anyone who trusts "
+        f"that key can check this file.{rests}{revoked}",
+        checks=(
+            Check(Step.FRAUD, True, f"{parsed.kind.name.lower().replace('_', ' ')}: {proven.what}"),
+            *(Check(Step.KEYS, None, f"{each}; that changes nothing here") for each in _revoked(key, manifest, chain)),
+        ),
         details=FraudDetails(manifest.provider, key, parsed.kind),
     )
+
+
+def _revoked(key: PublicKey, manifest: Manifest, chain: Chain) -> list[str]:
+    """Which of the keys that a file rests on were revoked, in words."""
+    found = [chain.revoked(key), *(chain.revoked(each, Role.SESSION, key) for each in manifest.session_keys)]
+    found += [chain.revoked(each, Role.LOG, key) for each in chain.log_family(manifest.log)] if manifest.log else []
+    return [f"the {said.role.words} {said.key.label} was revoked: {said.reason}" for said in found if said is not None]

@@ -11,6 +11,7 @@ from verifiable.checking.caveats import About, Caveat
 from verifiable.checking.checks import OpenedReceipt, check_evidence_under, check_head, check_receipt, require_trust
 from verifiable.checking.membership import with_log
 from verifiable.checking.offline import accepted, refused
+from verifiable.checking.revoked import with_keys
 from verifiable.checking.verdict import Check, Status, Step, Verdict, from_error
 from verifiable.errors import MalformedError, VerifiableError
 from verifiable.request.exchange import NOTHING, Asked
@@ -43,7 +44,9 @@ def verify_with_evidence(
         verdict = with_log(verdict, held.logged, quorum)
     except VerifiableError as error:
         return refused(error)
-    return verdict if evidence is None else _with_evidence(verdict, held, evidence, trust, asked)
+    if evidence is not None:
+        verdict = _with_evidence(verdict, held, evidence, trust, asked)
+    return with_keys(verdict, held.session.signed, held.logged, quorum)
 
 
 def _request(evidence: Evidence, turn: int) -> Request | None:
@@ -93,7 +96,7 @@ def _with_evidence(
 
 def with_stream(verdict: Verdict, receipt: Receipt, trust: Sequence[PublicKey], stream: Stream) -> Verdict:
     """A receipt's verdict with what its event stream adds; one on which a check did not hold stays as it is."""
-    if verdict.status is not Status.RECEIPT and verdict.code != "too-few-witnesses":
+    if verdict.status is not Status.RECEIPT and verdict.code not in ("too-few-witnesses", "key-revoked"):
         return verdict
     try:
         count = check_stream(check_receipt(receipt, trust), stream)

@@ -17,13 +17,14 @@ from verifiable.checking import fraud
 from verifiable.checking.checks import SignedHead
 from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.errors import VerifiableError, VerificationError
+from verifiable.manifest.chain import Chain
 from verifiable.tlog.cosignature import NOBODY, Quorum
 from verifiable.tlog.proof import Inclusion, TlogProof
 from verifiable.wire.keys import PublicKey
 from verifier.offline.rebuild import Bound
 from verifier.provider.client import Client
 from verifier.provider.continued import check_continued
-from verifier.provider.published import Published
+from verifier.provider.published import Published, log_keys
 from verifier.provider.remember import Contradiction, Memory
 
 
@@ -76,7 +77,7 @@ class LogReader:
         known: Mapping[bytes, Published | VerificationError] | None = None,
     ) -> None:
         self._client = client
-        self._trust = tuple(trust)
+        self._trust = Chain.of(trust)
         self._delay = delay
         self._memory = memory
         self._quorum = quorum
@@ -126,7 +127,8 @@ class LogReader:
     def _published(self, log: PublicKey, manifest: bytes) -> Published | VerificationError:
         if log.raw not in self._known:
             try:
-                self._known[log.raw] = Published.read(self._client, self._memory, manifest, log)
+                keys = log_keys(manifest, self._trust)
+                self._known[log.raw] = Published.read(self._client, self._memory, manifest, keys or (log,))
             except VerificationError as error:
                 self._known[log.raw] = error
         return self._known[log.raw]
@@ -135,7 +137,7 @@ class LogReader:
         """Where the head stands by the provider's own proof; None where it gives none that holds."""
         with contextlib.suppress(VerifiableError):
             proof = TlogProof.parse(self._client.log_proof(signed.head.session, signed.head.size))
-            return proof.verify(signed.head_envelope, log)
+            return proof.verify(signed.head_envelope, self._trust.logs(log))
         return None
 
     def _unpublished(self, error: VerificationError, given: Sequence[Inclusion]) -> Logged:
@@ -154,7 +156,7 @@ class LogReader:
         covering = [at.note, *([published.note] if at.index < published.checkpoint.size else [])]
         return Logged(True, detail + self._witnessed(published.log, covering))
 
-    def _witnessed(self, log: PublicKey, notes: Sequence[bytes]) -> str:
+    def _witnessed(self, log: Sequence[PublicKey], notes: Sequence[bytes]) -> str:
         """Who cosigned one of these checkpoints, as an addition to a sentence. Raises VerificationError: too few."""
         if not self._quorum.witnesses:
             return ""

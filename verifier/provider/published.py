@@ -9,11 +9,13 @@ are signed.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from verifiable import limits
 from verifiable.errors import VerificationError
-from verifiable.manifest.manifest import verify_manifest
+from verifiable.manifest.chain import Chain
+from verifiable.manifest.manifest import open_manifest
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash, verify_consistency
 from verifiable.tlog.proof import Inclusion
@@ -29,13 +31,13 @@ SECONDS = 600.0
 @dataclass(slots=True)
 class Published:
     """What a log publishes: its newest checkpoint as it was when it was first asked for and, where they are needed,
-    its entries. `manifest` is one that names it.
+    its entries. `manifest` is one that names it, `log` its key and those that succeed it.
     """
 
     client: Client
     memory: Memory | None
     manifest: bytes
-    log: PublicKey
+    log: Sequence[PublicKey]
     note: bytes
     checkpoint: Checkpoint
     _entries: tuple[bytes, ...] | VerificationError | None = None
@@ -43,7 +45,7 @@ class Published:
     _agreed: set[tuple[int, bytes]] = field(default_factory=set)
 
     @classmethod
-    def read(cls, client: Client, memory: Memory | None, manifest: bytes, log: PublicKey) -> Published:
+    def read(cls, client: Client, memory: Memory | None, manifest: bytes, log: Sequence[PublicKey]) -> Published:
         """Ask for the checkpoint, and hold it against what is remembered.
 
         Raises:
@@ -129,8 +131,18 @@ def check_log(memory: Memory, client: Client) -> Published | None:
     """
     memory.mark()
     manifest = client.manifest()
-    log = read_answer(verify_manifest, manifest, memory.trust).log
+    log = read_answer(log_keys, manifest, memory.trust)
     return None if log is None else Published.read(client, memory, manifest, log)
+
+
+def log_keys(manifest: bytes, trust: Iterable[PublicKey]) -> Sequence[PublicKey] | None:
+    """Who may sign a checkpoint of the log that a manifest names; None where it names none.
+
+    Raises VerificationError: as `open_manifest`, or `key-revoked`.
+    """
+    chain = Chain.of(trust)
+    stated, key = open_manifest(manifest, chain)
+    return None if stated.log is None else chain.logs_now(stated.log, key)
 
 
 def read_entries(client: Client, checkpoint: Checkpoint) -> tuple[bytes, ...]:

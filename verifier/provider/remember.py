@@ -20,6 +20,7 @@ from verifiable import files
 from verifiable.checking.checks import SignedHead, check_head
 from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.errors import MalformedError, StoreError, VerificationError
+from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import verify_manifest
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.wire import encoding
@@ -69,7 +70,7 @@ class Memory:
 
     def __init__(self, folder: Path, trust: Sequence[PublicKey]) -> None:
         self._folder = folder
-        self.trust = tuple(trust)
+        self.trust = Chain.of(trust)
         self._marked: frozenset[Path] | None = None
 
     def mark(self) -> None:
@@ -85,9 +86,8 @@ class Memory:
             Contradiction: the same size with another root (`two-histories`, with its proof).
             StoreError: the state is damaged.
         """
-        place = self._heads(now)
-        before = [check_head(shown.manifest, shown.signed, self.trust) for _, shown in self._read(place)]
-        self._write(place, Shown(now.manifest_envelope, now.head_envelope))
+        before = [check_head(shown.manifest, shown.signed, self.trust) for _, shown in self._heads(now)]
+        self._write(self._place("heads", now.key, now.head.session), Shown(now.manifest_envelope, now.head_envelope))
         known: dict[int, SignedHead] = {}
         # What was seen before is compared among itself too: a provider that was caught once stays caught.
         for each in (*before, now):
@@ -107,10 +107,9 @@ class Memory:
 
     def check_listed(self, now: SignedHead) -> None:
         """Raise Contradiction (`list-differs`) where the list shows a session shorter than it was before the mark."""
-        place = self._heads(now)
         sizes = [
             check_head(shown.manifest, shown.signed, self.trust).head.size
-            for path, shown in self._read(place)
+            for path, shown in self._heads(now)
             if self._before(path)
         ]
         longest = max(sizes, default=0)
@@ -150,11 +149,11 @@ class Memory:
         log = verify_manifest(manifest, self.trust).log
         if log is None:
             raise VerificationError("the manifest names no log", code="log-differs", expected="a log", found="none")
-        now = open_checkpoint(note, log).checkpoint
-        place = self._place("checkpoints", log)
-        read = [(path, shown.signed) for path, shown in self._read(place)]
-        seen = [(path, signed, open_checkpoint(signed, log).checkpoint) for path, signed in read]
-        self._write(place, Shown(manifest, note))
+        now = open_checkpoint(note, self.trust.logs(log)).checkpoint
+        family = self.trust.log_family(log)
+        read = [each for key in family for each in self._read(self._place("checkpoints", key))]
+        seen = [(path, shown.signed, open_checkpoint(shown.signed, family).checkpoint) for path, shown in read]
+        self._write(self._place("checkpoints", log), Shown(manifest, note))
         known: dict[int, tuple[bytes, Checkpoint]] = {}
         for signed, each in (*((signed, each) for _, signed, each in seen), (note, now)):
             other, first = known.setdefault(each.size, (signed, each))
@@ -162,8 +161,10 @@ class Memory:
                 raise two_roots(manifest, other, signed, first, each)
         return [(path, each) for path, _, each in seen], now
 
-    def _heads(self, now: SignedHead) -> Path:
-        return self._place("heads", now.key, now.head.session)
+    def _heads(self, now: SignedHead) -> list[tuple[Path, Shown]]:
+        """What was seen of a head's session, under whichever key of its provider."""
+        keys = self.trust.related(now.key)
+        return [each for key in keys for each in self._read(self._place("heads", key, now.head.session))]
 
     def _place(self, kind: str, signer: PublicKey, of: bytes = b"") -> Path:
         """By whose key was signed, whatever else is trusted: what was seen is known as long as its signer is."""

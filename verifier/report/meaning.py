@@ -109,6 +109,10 @@ MEANINGS = {
         "The provider says that the conversation was erased, or is no longer kept.",
         "Any cheating; nor that a client wished it.",
     ),
+    "key-revoked": Meaning(
+        "A key on which it rests was revoked before it was signed: somebody else may have had it by then.",
+        "Anything about your provider, or about who signed it.",
+    ),
     "untrusted-key": Meaning("Somebody signed it, but nobody whom you trust.", "Anything about your provider."),
     "runtime-impossible": Meaning(
         "The provider states settings under which nobody can have run the model.",
