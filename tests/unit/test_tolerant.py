@@ -316,7 +316,7 @@ def test_a_provider_that_cheats_after_the_tokens_that_are_compared_first_is_caug
 
 def test_honest_long_answers_are_not_accused(calibration):
     sessions = [talk(at, rounded("provider"), tokens=96) for at in range(24)]
-    verdicts, decision = decide_sessions(calibration, [check(made, calibration) for made in sessions])
+    verdicts, decision = decide_sessions(calibration, [check(made, calibration, seed=b"s" * 32) for made in sessions])
     assert decision is not None
     assert decision.path.highest < 3.0
     assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
