@@ -105,7 +105,7 @@ class Engine:
         metadata = inspect(self.path).metadata
         self.defaults, self.left_out = sampling_metadata.defaults(metadata, self.settings.k, self.settings.defaults)
         identity = identify(self.path, lambda done, total: self._progress("hashing", done, total), adapters)
-        self.ledger = Ledger(Path(data), self.settings.name, self.settings.ledger)
+        self.ledger = Ledger(Path(data), self.settings.name, self.settings.ledger, self._now)
         self.store, self.keys = self.ledger.store, self.ledger.keys
         self.model: Model | None = None
         self._context: Context | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from engine.keys.keyring import Keyring
 from engine.log.checkpoint_file import CheckpointFile
 from engine.log.log import LogSettings, ProviderLog, make_check
 from engine.log.witnesses import WitnessEndpoint, Witnesses
-from engine.sessions.retention import Retention
+from engine.sessions.retention import Retention, milliseconds
 from engine.store import Store, sqlite
 from verifiable import files
 from verifiable.errors import PolicyError, StoreError
@@ -41,12 +42,19 @@ class LedgerSettings:
 
 
 class Ledger:
-    """Opens on construction and closes with `close`. `log` is None where another process runs it.
+    """Opens on construction and closes with `close`. `log` is None where another process runs it. `clock` tells the
+    milliseconds since 1970.
 
     Raises InUseError, StoreError (damaged, keys missing), DamagedLogError (the log must not go on) or PolicyError.
     """
 
-    def __init__(self, data: Path, name: str, settings: LedgerSettings | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        name: str,
+        settings: LedgerSettings | None = None,
+        clock: Callable[[], int] = milliseconds,
+    ) -> None:
         settings = settings or LedgerSettings()
         if settings.store is None and not settings.sequence:
             raise PolicyError("only processes that share a PostgreSQL store can leave the log to another one")
@@ -55,9 +63,9 @@ class Ledger:
         try:
             self.keys: Keyring = _keys(data, name, self.store)
             self.log: ProviderLog | None = None
-            self.retention = (
-                None if settings.keep_days is None else Retention(self.store, settings.keep_days, settings.keep)
-            )
+            self.retention: Retention | None = None
+            if settings.keep_days is not None:
+                self.retention = Retention(self.store, settings.keep_days, settings.keep, clock)
             if settings.sequence:
                 self.log = ProviderLog(
                     self.store,
