@@ -31,14 +31,14 @@ END = 366
 def test_a_year_of_renewals_retention_and_power_cuts(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     model, data, kept = tiny_models["llama"], tmp_path / "provider", tmp_path / "receipts"
     kept.mkdir()
-    for first, days in QUARTERS:
-        command = [sys.executable, "-m", "tests.fault.year", *map(str, (model, data, kept, first, days))]
+    for first, length in QUARTERS:
+        command = [sys.executable, "-m", "tests.fault.year", *map(str, (model, data, kept, first, length))]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
         assert done.returncode == CUT, done.stderr
         assert check_disk(data).findings == []
     trust = [PublicKey.parse((data / "keys" / "provider.pub").read_text().strip())]
     receipts = {path.stem: check_receipt(Receipt.parse(path.read_bytes()), trust) for path in sorted(kept.iterdir())}
-    assert len(receipts) == 2 * sum(days for _, days in QUARTERS) + 12
+    assert len(receipts) == 2 * sum(length for _, length in QUARTERS) + 12
     manifests = {opened.session.signed.manifest.digest() for opened in receipts.values()}
     assert len(manifests) >= 8  # renewed when half is over
     with open_engine(model, data, END) as engine, http(engine, []) as url:
