@@ -7,6 +7,8 @@ check that does not hold raises `VerificationError` with a stable reason code.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 _SHOWN = 120
@@ -81,6 +83,24 @@ class VerificationError(VerifiableError):
     ) -> None:
         super().__init__(what, expected=expected, found=found, hint=hint)
         self.code = code
+
+
+@contextmanager
+def reading_signed() -> Iterator[None]:
+    """Read what a checked signature or root binds: what is malformed there was signed so (`signed-malformed`).
+
+    Anywhere else malformed bytes are nobody's word, for anybody may have changed them.
+    """
+    try:
+        yield
+    except MalformedError as error:
+        raise VerificationError(
+            f"what was signed is not well formed: {error.what}",
+            code="signed-malformed",
+            expected=error.expected,
+            found=error.found,
+            hint=error.hint,
+        ) from error
 
 
 class NewerVersionError(VerificationError):

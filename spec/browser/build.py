@@ -18,6 +18,7 @@ from pathlib import Path
 
 from verifiable import limits
 from verifiable.checking.caveats import CAVEATS
+from verifiable.checking.verdict import INCONCLUSIVE_CODES
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "verify.html"
@@ -68,9 +69,15 @@ def _caveats() -> str:
     return f"// ---- caveats, from verifiable/checking/caveats.py ----\nconst CAVEATS = {listed};\n"
 
 
+def _inconclusive() -> str:
+    """The codes under which nothing is shown against the provider."""
+    listed = json.dumps(sorted(INCONCLUSIVE_CODES), indent=2)
+    return f"// ---- codes, from verifiable/checking/verdict.py ----\nconst INCONCLUSIVE_CODES = {listed};\n"
+
+
 def build() -> str:
     """The page."""
-    parts = [_limits(), _caveats()]
+    parts = [_limits(), _caveats(), _inconclusive()]
     parts += [f"// ---- {name}.js ----\n{_read(f'{name}.js')}" for name in SCRIPTS]
     script = '\n"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
     style = _read("page.css")

@@ -12,6 +12,17 @@ class Failure extends Error {
 
 const malformed = (what, expected, found) => new Failure("malformed", what, expected, found);
 
+/** Read what a checked signature or root binds: what is malformed there was signed so. */
+function readingSigned(read) {
+  try {
+    return read();
+  } catch (error) {
+    if (!(error instanceof Failure) || error.code !== "malformed") throw error;
+    const what = `what was signed is not well formed: ${error.message}`;
+    throw new Failure("signed-malformed", what, error.expected, error.found);
+  }
+}
+
 const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 function fromHex(text) {

@@ -37,16 +37,18 @@ function checkSession(file, trusted, report) {
     "Manifest signed by a provider that you trust",
     () => {
       const opened = openEnvelope(file.manifest, trusted, MANIFEST_TYPE);
-      return { key: opened.key, manifest: parseManifest(opened.payload) };
+      return { key: opened.key, manifest: readingSigned(() => parseManifest(opened.payload)) };
     },
     (found) => signedBy(found.key, found.manifest),
   );
   const head = report.make(
     "Head of the session log signed by a key of that manifest",
     () => {
-      const found = parseHead(openEnvelope(file.head, manifest.sessionKeys, HEAD_TYPE).payload);
+      const { payload } = openEnvelope(file.head, manifest.sessionKeys, HEAD_TYPE);
+      const found = readingSigned(() => parseHead(payload));
       if (found.interim) throw new Failure("incomplete", "the head was signed in the middle of a turn");
-      differs("manifest-differs", "the head was made under another manifest", manifest.digest, found.manifest);
+      const what = "the head was made under another manifest than the one beside it";
+      differs("other-manifest", what, manifest.digest, found.manifest);
       return found;
     },
     (found) => `session ${hex(found.session)}, ${found.size} leaves`,
@@ -60,7 +62,7 @@ function checkSession(file, trusted, report) {
     "Every leaf is well formed",
     () =>
       file.opening.leaves.map(({ index, data }) => {
-        const leaf = parseLeaf(data);
+        const leaf = readingSigned(() => parseLeaf(data));
         if (leaf.kind === "token" && (leaf.seq !== index || !same(leaf.session, head.session))) {
           throw new Failure(
             "sequence-broken",
@@ -124,12 +126,16 @@ function checkStructure(marks, size, session, token) {
     if (leaf.seq !== index || !same(leaf.session, session))
       throw broken(`leaf ${index}`, "this number and this session");
   }
-  if (marks[0]?.leaf.kind !== "open" || marks[0].index !== 0n) throw broken("leaf 0", "an open leaf");
+  if (marks[0]?.index !== 0n) throw hiddenLeaf(0n, "an open leaf");
+  if (marks[0].leaf.kind !== "open") throw broken("leaf 0", "an open leaf");
   const spans = [];
   let [at, next] = [1n, 1];
   while (at < size) {
     const leaf = marks[next]?.leaf;
-    if (leaf?.seq !== at) throw broken(`leaf ${at}`, "a turn or a close leaf");
+    if (leaf?.seq !== at) {
+      if (token?.seq === size - 1n && token.seq === at) throw broken(`leaf ${at}`, "a turn or a close leaf");
+      throw hiddenLeaf(at, "a turn or a close leaf");
+    }
     if (leaf.kind === "close") {
       if (at !== size - 1n) throw broken(`leaf ${at}`, "nothing after the close leaf");
       count("the close leaf's turns", leaf.turns === spans.length);
@@ -146,6 +152,10 @@ function checkStructure(marks, size, session, token) {
   return spans;
 }
 
+/** Nobody signs which leaves are shown: one that is not accuses nobody. */
+const hiddenLeaf = (at, expected) =>
+  new Failure("incomplete", `a leaf of the session log is not shown: leaf ${at} or a later one`, expected);
+
 function unended({ turn, seq }, size, token) {
   if (seq === size - 1n || (token?.seq === size - 1n && token.turn === turn))
     return new Failure("interrupted", `the log stops in turn ${turn}: the provider stopped there, or crashed`);
@@ -158,7 +168,10 @@ function count(what, holds) {
 
 function checkSpan(turn, end, number, broken) {
   count("the turn's number", turn.turn === number);
-  if (end?.kind !== "end" || end.turn !== number) throw broken(`leaf ${turn.seq}`, `the end of turn ${number}`);
+  if (end?.kind !== "end" || end.turn !== number) {
+    if (!end || end.seq > turn.seq + 1n) throw hiddenLeaf(turn.seq + 1n, `the end of turn ${number}, or all of its tokens`);
+    throw broken(`leaf ${turn.seq}`, `the end of turn ${number}`);
+  }
   const tokens = end.completionCount;
   count(`the tokens of turn ${number}`, BigInt(tokens) === end.seq - turn.seq - 1n);
   count(`the prompt tokens of turn ${number}`, end.promptCount === turn.promptCount);
@@ -190,7 +203,7 @@ function checkReceipt(receipt, trusted, text, report) {
       "The head stands under a checkpoint that the log’s key signed",
       () => {
         if (!session.manifest.log)
-          throw new Failure("log-differs", "the receipt claims a log that the manifest does not name");
+          throw new Failure("untrusted-key", "the receipt claims a log that the manifest does not name");
         return checkTlogProof(fromUtf8(receipt.log, "log proof"), receipt.head, session.manifest.log);
       },
       (found) => `entry ${found.index} of ${found.size} in ${session.manifest.log.name}`,
@@ -249,7 +262,7 @@ function checkEvidence(evidence, trusted, report) {
     const { suppressed } = session.manifest;
     const turn = { ...span, tokens: part.tokens, shown, suppressed, request: null };
     turn.request = report.make(
-      `Turn ${part.turn}: salts, parameters and nonce follow from the request committed to`,
+      `Turn ${part.turn}: request, salts, parameters and nonce follow from the request committed to`,
       () => checkAsked(session, turn, part),
       () => {
         const whose = ["the request's", "the request's seed", "the provider's: it could have tried several"][
@@ -286,8 +299,9 @@ function checkPlace({ manifest, head, spans }, turn, request) {
 }
 
 function checkAsked({ manifest, head, spans }, { turn, end, shown }, { secret, request: bytes }) {
-  const request = readCanonical(bytes);
-  const where = `of turn ${turn.turn}`;
+  const what = `the request of turn ${turn.turn} in the evidence is not the one that was committed to`;
+  differs("evidence-differs", what, turn.request, sha256(bytes));
+  const request = readingSigned(() => readCanonical(bytes));
   for (const leaf of [turn, end, ...shown]) {
     differs(
       "salt-differs",
@@ -296,7 +310,6 @@ function checkAsked({ manifest, head, spans }, { turn, end, shown }, { secret, r
       leaf.salt,
     );
   }
-  differs("request-differs", `the request ${where} is not the one that was committed`, turn.request, request.digest);
   checkFollows({ manifest, head, spans }, turn, request);
   return request;
 }
@@ -322,7 +335,6 @@ function checkTokens({ manifest }, span, kind) {
   const { turn, end, shown, tokens, first } = span;
   if (tokens && (kind !== "tokens" || shown.length))
     throw malformed("evidence", "packed tokens only in evidence of kind tokens");
-  if (tokens) count(`the packed tokens of turn ${turn.turn}`, tokens.ids.length === end.completionCount);
   const { vocabulary } = manifest;
   const invalid = (why) => new Failure("record-invalid", `turn ${turn.turn}: ${why}`);
   for (const record of shown) {
@@ -337,7 +349,6 @@ function checkTokens({ manifest }, span, kind) {
   if (tokens) {
     const width = [1, 2, 3, 4].find((bytes) => vocabulary <= 256 ** bytes);
     if (tokens.width !== width) throw malformed("packed token width", width, tokens.width);
-    if (tokens.ids.some((id) => id >= vocabulary)) throw invalid("a token id past the vocabulary");
     const digest = tokensDigest(tokens.ids, tokens.sources, tokens.fresh);
     differs(
       "evidence-differs",
@@ -345,13 +356,12 @@ function checkTokens({ manifest }, span, kind) {
       end.tokens,
       digest,
     );
+    if (tokens.ids.some((id) => id >= vocabulary)) throw invalid("a token id past the vocabulary");
     checkMarks(span, tokens.sources, tokens.steps);
   }
   if (kind === "full") {
-    shown.forEach((record, i) => {
-      if (record.seq !== first + BigInt(i))
-        throw new Failure("sequence-broken", `record ${i} of turn ${turn.turn} is missing`);
-    });
+    if (shown.length !== end.completionCount)
+      throw new Failure("incomplete", `the evidence hides records of turn ${turn.turn}`);
     const sources = shown.map(({ source }) => source);
     checkMarks(
       span,

@@ -38,7 +38,7 @@ function checkFraud(file, trusted, report, delay = MERGE_DELAY) {
     () =>
       file.manifests.map((item) => {
         const { payload, key } = openEnvelope(item, trusted, MANIFEST_TYPE);
-        return { ...parseManifest(payload), key };
+        return { ...readingSigned(() => parseManifest(payload)), key };
       }),
     ([manifest]) => signedBy(manifest.key, manifest),
   );
@@ -50,7 +50,10 @@ function checkFraud(file, trusted, report, delay = MERGE_DELAY) {
   return { session: null, turn: null, position: null, ...proven, signedBy: signedBy(manifests[0].key, manifests[0]) };
 }
 
-const headUnder = (data, manifest) => parseHead(openEnvelope(data, manifest.sessionKeys, HEAD_TYPE).payload);
+const headUnder = (data, manifest) => {
+  const { payload } = openEnvelope(data, manifest.sessionKeys, HEAD_TYPE);
+  return readingSigned(() => parseHead(payload));
+};
 
 /** The head that a log's entry holds; null where it is none: nothing in a log may spoil the proof. */
 function loggedHead(entry, manifest) {
@@ -64,7 +67,7 @@ function loggedHead(entry, manifest) {
 }
 
 function checkpointUnder(data, manifest) {
-  if (!manifest.log) throw new Failure("log-differs", "the manifest names no log");
+  if (!manifest.log) throw new Failure("untrusted-key", "the manifest names no log");
   return openCheckpoint(fromUtf8(data, "checkpoint"), manifest.log);
 }
 
@@ -101,7 +104,7 @@ const FRAUDS = {
   },
   token({ signed, opening }, [manifest]) {
     const head = headUnder(signed[0], manifest);
-    differs("manifest-differs", "the head was made under another manifest", manifest.digest, head.manifest);
+    differs("other-manifest", "the head was made under another manifest", manifest.digest, head.manifest);
     checkOpening(opening, head);
     const leaves = opening.leaves.map(({ data }) => parseLeaf(data));
     const [turn, token] = leaves;

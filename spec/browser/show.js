@@ -14,7 +14,7 @@ function element(tag, className, ...children) {
 const foreign = (text) => element("bdi", "", String(text));
 const hash = (bytes) => element("span", "hash", hex(bytes));
 
-function verdictOf({ failure, replayed, session, fraud }) {
+function verdictOf({ failure, replayed, session, fraud, accusing }) {
   if (!failure && fraud) {
     const said = `Signed by ${fraud.signedBy}: ${fraud.what}.`;
     const heading = element("h2", "", "✗ It proves fraud");
@@ -27,11 +27,12 @@ function verdictOf({ failure, replayed, session, fraud }) {
     const said = `Signed by ${signedBy(session.key, session.manifest)}, and nothing was changed since.${tokens}`;
     return element("section", "verdict holds", element("h2", "", "✓ It holds"), element("p", "", foreign(said)));
   }
-  const open = INCONCLUSIVE.includes(failure.code);
+  const open = accusing || INCONCLUSIVE.includes(failure.code); // a file that proves nothing accuses nobody
+  const unread = failure.code === "malformed" ? "– A file of yours can’t be read" : "– Not decided";
   const box = element(
     "section",
     open ? "verdict open" : "verdict failed",
-    element("h2", "", open ? "– Not decided" : "✗ It does not hold"),
+    element("h2", "", open ? unread : "✗ It does not hold"),
   );
   const message = failure.message[0].toUpperCase() + failure.message.slice(1);
   box.append(element("p", "", foreign(message), "."), element("p", "", MEANING[failure.code] ?? ""));

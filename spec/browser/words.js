@@ -1,33 +1,28 @@
 // What the codes mean for a person, in the words of `verifiable audit`, and what to do. The whole list, with what each
 // does not prove, is in spec/reason-codes.md.
 
-/** Codes under which nothing is shown against the provider. */
-const INCONCLUSIVE = [
-  "incomplete",
-  "interrupted",
-  "untrusted-key",
-  "newer-version",
-  "nothing-checked",
-  "no-evidence",
-  "too-few-witnesses",
-  "other-turn",
-  "page-fault",
-  "policy",
-];
+/** Codes under which nothing is shown against the provider: the auditor's, and this page's own. */
+const INCONCLUSIVE = [...INCONCLUSIVE_CODES, "page-fault", "policy"];
 
 const MEANING = {
   policy: "What you chose does not go together, which says nothing about the provider. Look at it again.",
-  malformed: "The file is damaged or is no file of this kind. That doesn’t show who changed it: get it again.",
+  malformed:
+    "The file is damaged or is no file of this kind. That is not the provider’s word, whoever changed it: get it again.",
   "newer-version": "It is of a newer version of the protocol than this program. Check it with a newer release.",
   "untrusted-key":
     "Somebody signed it, but nobody whom you trust. Either the key that you entered or the file is another provider’s.",
-  "bad-signature": "The signature does not fit: the file was changed or is not the provider’s.",
-  "unsupported-algorithm": "It is signed by another method than the protocol allows.",
-  "wrong-type": "A signature that was made for another kind of object is being passed off as this one.",
+  "bad-signature":
+    "The signature does not fit: the file was changed on its way, or somebody else signed it. Get it again.",
+  "unsupported-algorithm":
+    "It is signed by another method than the protocol allows, so nobody vouches for it. Get it again.",
+  "wrong-type": "A signature that was made for another kind of object stands in its place. Get it again.",
+  "other-manifest": "The statement of model and keys in the file is not the one that was signed for. Get it again.",
+  "signed-malformed": "What the provider signed is nothing that any honest provider signs.",
   "manifest-differs": "The conversation was signed under another manifest.",
   "manifest-expired": "The provider’s statement was not valid at that time.",
   "time-reversed": "The provider signed times that contradict each other.",
-  "root-differs": "The records in the file are not those that were signed. A part was changed, moved or left out.",
+  "root-differs":
+    "The records in the file are not those that were signed: a part was changed, moved or left out. Get it again.",
   "sequence-broken": "Records were removed, reordered or taken from elsewhere.",
   "counts-differ": "The numbers that are billed do not add up with the records.",
   incomplete:
@@ -39,12 +34,13 @@ const MEANING = {
   "log-differs":
     "The proof that the conversation is in the provider’s public log is from another log. The provider’s statement names " +
     "none, or not this one.",
-  "wrong-origin": "The proof is from another log than the provider’s.",
-  "bad-inclusion-proof": "The proof does not show that the provider’s log holds this session.",
+  "wrong-origin": "The proof attached is from another log than the provider’s. Get the receipt again.",
+  "bad-inclusion-proof":
+    "The proof attached does not show that the provider’s log holds this session. Get the receipt again.",
   "too-few-witnesses":
     "Too few of the witnesses whom you trust are known to have seen this log: it may be one for you alone. Ask for the " +
     "receipt again later.",
-  "salt-differs": "The secret in the evidence does not open the records that were signed.",
+  "salt-differs": "The secret in the evidence does not open the records that were signed. Get it again.",
   "request-differs": "The provider committed to another request than this one.",
   "session-differs": "The evidence belongs to another conversation.",
   "parameters-differ": "The answer was drawn with other settings than the request has.",
@@ -54,7 +50,8 @@ const MEANING = {
   "no-evidence": "The provider did not hand over the records that were asked for.",
   "record-invalid": "A record is not one that any honest provider writes.",
   "evidence-differs":
-    "The tokens in the evidence are not those that were signed. That doesn’t show who changed them: get it again.",
+    "The tokens or the request in the evidence are not those that were signed. That doesn’t show who changed them: get " +
+    "it again.",
   "token-not-sampled": "A word of the answer was replaced after the model had computed its choice.",
   "temperature-differs": "The answer was drawn with more or less chance than the request says, in every token.",
   "text-not-sampled":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -162,7 +163,10 @@ class _Evidence:
             ("request not JSON", b"{"),
             ("request with an unknown parameter", request.replace(b'"max_tokens":20', b'"max_tokenz":20')),
         ):
-            self.add(name, "malformed", replace(good, turns=(self.one.opened(0, True, request=other),)))
+            self.add(name, "evidence-differs", replace(good, turns=(self.one.opened(0, True, request=other),)))
+            committed = self.one.edit(self.one.where(Turn), request_digest=sha256(other).digest())
+            opened = (committed.opened(0, True, request=other),)
+            self.add(f"committed: {name}", "signed-malformed", replace(committed.evidence(), turns=opened))
         self.add("packed tokens in evidence of all records", "malformed", replace(good, kind=Kind.FULL))
         self.add(
             "packed tokens beside a record",
@@ -204,12 +208,12 @@ class _Evidence:
             self.add(f"the salt of {part} changed", "salt-differs", salted.evidence(Kind.FULL))
         self.add(
             "the request of another turn",
-            "request-differs",
+            "evidence-differs",
             replace(good, turns=(one.opened(0, True, request=asked(max_tokens=19).canonical),)),
         )
         self.add(
             "the turn of another session",
-            "request-differs",
+            "evidence-differs",
             replace(good, turns=(one.opened(0, True, request=two.requests[0].canonical),)),
         )
         token = one.where(Token)
@@ -271,8 +275,8 @@ class _Evidence:
             self.add(name, expected, replace(story.evidence(), turns=opened))
 
         tokens = one.tokens()
-        packed("a token less", "counts-differ", one, pack(tokens[:-1]))
-        packed("a token more", "counts-differ", one, pack([*tokens, tokens[0]]))
+        packed("a token less", "evidence-differs", one, pack(tokens[:-1]))
+        packed("a token more", "evidence-differs", one, pack([*tokens, tokens[0]]))
         packed("a token changed", "evidence-differs", one, pack([*tokens[:-1], replace(tokens[-1], token=1)]))
         packed(
             "a source changed", "evidence-differs", one, pack([*tokens[:4], replace(tokens[4], source=Source.BONUS)])
@@ -280,7 +284,7 @@ class _Evidence:
         packed("a step changed", "evidence-differs", one, pack([tokens[0], replace(tokens[1], row=1), *tokens[2:]]))
         packed(
             "an id past the vocabulary",
-            "record-invalid",
+            "evidence-differs",
             one,
             pack([*tokens[:4], replace(tokens[4], token=VOCABULARY)]),
         )
@@ -333,10 +337,10 @@ class _Evidence:
         unbound = replace(token, token=next(int(item) for item in token.entries.ids if item != token.token))
         add("a token that the end does not bind", "record-invalid", unbound, digest_too=False)
         shown = [leaf.seq for leaf in one.tokens()[:-1]]
-        self.add("a record missing", "counts-differ", replace(one.evidence(Kind.FULL), opening=one.opening(shown)))
+        self.add("a record missing", "incomplete", replace(one.evidence(Kind.FULL), opening=one.opening(shown)))
         self.add(
             "the first record missing",
-            "sequence-broken",
+            "incomplete",
             replace(one.evidence(Kind.FULL), opening=one.opening([leaf.seq for leaf in one.tokens()[1:]])),
         )
         closed = one
@@ -345,11 +349,13 @@ class _Evidence:
         gap = [first, *(leaf.seq for leaf in one.tokens()[2:])]
         self.add(
             "a record missing, and steps that go on as if none were",
-            "sequence-broken",
+            "incomplete",
             replace(closed.evidence(Kind.FULL), opening=closed.opening(gap)),
         )
         close = one.swap(len(one.leaves) - 1, replace(one.leaves[first], seq=len(one.leaves) - 1))
-        self.add("a record after the end", "sequence-broken", close.evidence(Kind.TOKENS))
+        self.add("a record after the end, hidden", "incomplete", close.evidence(Kind.TOKENS))
+        last = close.opening([len(one.leaves) - 1])
+        self.add("a record after the end", "sequence-broken", replace(close.evidence(Kind.TOKENS), opening=last))
         if not isinstance(one.leaves[-1], Close):
             raise TypeError(one.leaves[-1])
 

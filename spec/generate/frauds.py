@@ -132,7 +132,7 @@ class _Frauds:
         notes("two sizes", "nothing-checked", note(), note(size=10, root="another root"))
         notes("one of another log", "untrusted-key", note(), note(key=OTHER))
         unlogged = replace(MANIFEST, log=None).sign(PROVIDER)
-        notes("no log named", "log-differs", note(), note(root="another root"), manifest=unlogged)
+        notes("no log named", "untrusted-key", note(), note(root="another root"), manifest=unlogged)
         notes("no checkpoint", "malformed", note(), b"\xff")
 
     def token(self) -> None:
@@ -156,7 +156,7 @@ class _Frauds:
         shows("under another root", "root-differs", liar, turn, first + 2, head=honest.head().sign(SESSION_KEY))
         shows("under a head that somebody signed", "untrusted-key", liar, turn, first + 2, head=liar.head().sign(OTHER))
         other_head = liar.head(manifest_digest=digest("another manifest")).sign(SESSION_KEY)
-        shows("under another manifest", "manifest-differs", liar, turn, first + 2, head=other_head)
+        shows("under another manifest", "other-manifest", liar, turn, first + 2, head=other_head)
         elsewhere = liar.head(session=bytes(16)).sign(SESSION_KEY)
         shows("of another session", "nothing-checked", liar, turn, first + 2, head=elsewhere)
         shows("without its turn", "malformed", liar, first + 1, first + 2)

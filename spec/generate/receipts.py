@@ -136,12 +136,12 @@ class _Receipts:
         self.add("head is no COSE_Sign1", "malformed", self.one.receipt(head=b"\x00"))
         self.add("manifest is no COSE_Sign1", "malformed", self.one.receipt(manifest=b""))
         junk = cose.sign1(b"\xff", SESSION_KEY, HEAD_TYPE)
-        self.add("head's payload is no head", "malformed", self.one.receipt(head=junk))
+        self.add("head's payload is no head", "signed-malformed", self.one.receipt(head=junk))
         junk = cose.sign1(b"\xa0", PROVIDER, MANIFEST_TYPE)
-        self.add("manifest's payload is no manifest", "malformed", self.one.receipt(manifest=junk))
+        self.add("manifest's payload is no manifest", "signed-malformed", self.one.receipt(manifest=junk))
         story = self.one
         opened = {**story.landmarks(), 0: encoding.encode([0, story.session, 0])}
-        self.rebuilt("a leaf of three fields, signed", "malformed", opened)
+        self.rebuilt("a leaf of three fields, signed", "signed-malformed", opened)
 
     def rebuilt(self, name: str, expected: str, landmarks: Mapping[int, bytes]) -> None:
         """A receipt over the leaves of `one` with these in their places, signed as if nothing had happened."""
@@ -183,12 +183,12 @@ class _Receipts:
     def other_manifest(self) -> None:
         one = self.one
         later = replace(MANIFEST, valid_to=MANIFEST.valid_to + 1)
-        self.add("head under another manifest", "manifest-differs", one.receipt(manifest=later.sign(PROVIDER)))
+        self.add("head under another manifest", "other-manifest", one.receipt(manifest=later.sign(PROVIDER)))
         opened = replace(one, manifest=later)
         self.add("session opened under another manifest", "manifest-differs", opened.receipt())
         opened = Story.open("one", later).turn(asked(max_tokens=20), 5).close()
         head = opened.head(manifest_digest=MANIFEST.digest()).sign(SESSION_KEY)
-        self.add("only the head under another manifest", "manifest-differs", opened.receipt(head=head))
+        self.add("only the head under another manifest", "other-manifest", opened.receipt(head=head))
         early = Story.open("early", time=MANIFEST.valid_from - 1).turn(asked(), 1)
         self.add("opened before the manifest was valid", "manifest-expired", early.receipt())
         first = Story.open("first", time=MANIFEST.valid_from).turn(asked(), 1)
@@ -243,22 +243,24 @@ class _Receipts:
         add("no open leaf", one.swap(0, replace(one.leaves[close], seq=0)))
         add("a second open leaf", one.swap(close, replace(one.leaves[0], seq=close)))
         add("an end without a turn", one.swap(1, replace(one.leaves[end], seq=1)))
-        add("two turn leaves", one.swap(end, replace(one.leaves[1], seq=end)))
+        add("two turn leaves side by side", one.swap(2, replace(one.leaves[1], seq=2)))
+        add("two turn leaves", one.swap(end, replace(one.leaves[1], seq=end)), "incomplete")
         add("a turn after the close", one.turn(asked(), 1))
-        add("closed in mid-turn", one.swap(end, replace(one.leaves[close], seq=end)))
+        add("closed in mid-turn", one.swap(end, replace(one.leaves[close], seq=end)), "incomplete")
         second = (two.where(Turn, 1), two.where(End, 1))
         hidden = {seq: data for seq, data in two.landmarks().items() if seq not in second}
-        self.add("a turn not shown", bad, two.receipt(opening=Opening.of(two.tree(), hidden)))
+        self.add("a turn not shown", "incomplete", two.receipt(opening=Opening.of(two.tree(), hidden)))
         uncounted = two.edit(second[0], turn=0).edit(second[1], turn=0)
         first = (two.where(Turn), two.where(End))
         hidden = {seq: data for seq, data in uncounted.landmarks().items() if seq not in first}
-        self.add("a turn not shown, nor counted", bad, uncounted.receipt(opening=Opening.of(uncounted.tree(), hidden)))
+        opening = Opening.of(uncounted.tree(), hidden)
+        self.add("a turn not shown, nor counted", "incomplete", uncounted.receipt(opening=opening))
         hidden = {seq: data for seq, data in one.landmarks().items() if seq != 0}
-        self.add("the open leaf not shown", bad, one.receipt(opening=Opening.of(one.tree(), hidden)))
+        self.add("the open leaf not shown", "incomplete", one.receipt(opening=Opening.of(one.tree(), hidden)))
         hidden = {seq: data for seq, data in one.landmarks().items() if seq != close}
-        self.add("the close leaf not shown", bad, one.receipt(opening=Opening.of(one.tree(), hidden)))
+        self.add("the close leaf not shown", "incomplete", one.receipt(opening=Opening.of(one.tree(), hidden)))
         hidden = {seq: data for seq, data in two.landmarks().items() if seq != two.where(End, 0)}
-        self.add("an end not shown", bad, two.receipt(opening=Opening.of(two.tree(), hidden)))
+        self.add("an end not shown", "incomplete", two.receipt(opening=Opening.of(two.tree(), hidden)))
         self.add("cut in mid-turn", "incomplete", one.cut(end).receipt())
         self.add("cut after the turn leaf", "interrupted", one.cut(2).receipt())
         self.add("a turn that the log lacks", "incomplete", one.receipt(1))
@@ -284,7 +286,7 @@ class _Receipts:
         add("more drafts accepted than tokens", one.edit(end, drafted=9, accepted=6))
         add("as many cached as prompt tokens", one.edit(turn, cached=12))
         add("closed with two turns", one.edit(close, turns=2))
-        self.add("an end of turn 1", "sequence-broken", one.edit(end, turn=1).receipt())
+        self.add("an end of turn 1", "incomplete", one.edit(end, turn=1).receipt())
 
     def logged(self) -> None:
         one = self.one
@@ -307,7 +309,7 @@ class _Receipts:
         self.witnessed(proof())
         none = replace(MANIFEST, log=None)
         story = Story.open("unlogged", none).turn(asked(), 1)
-        self.add("in a log that the manifest does not name", "log-differs", story.receipt(log=proof()))
+        self.add("in a log that the manifest does not name", "untrusted-key", story.receipt(log=proof()))
 
     def witnessed(self, proof: bytes) -> None:
         one, keys = self.one, [witness_key(key.public).vkey() for key in WITNESSES]

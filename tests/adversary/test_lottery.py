@@ -376,6 +376,14 @@ def test_sessions_of_another_trusted_provider_are_named_and_count_for_no_chance(
         assert "The provider answered" not in text
         assert "cheap-ai+" in text
         assert "acme+" in text
+    # Where nothing else was verified, nothing was shown about the provider that was asked.
+    del provider.recordings[own.session.hex()]
+    code, facts = audit(provider, "--trust", key.public.vkey(), "--sign", "auditor.key", fresh=True)
+    assert (code, facts["status"], facts["verified"]) == (3, "inconclusive", 2)
+    assert [each["code"] for each in facts["beside"]] == ["other-signer"]
+    signed = ["verify", "--report", "audit.report", "--trust", Path("auditor.key.pub").read_text().strip()]
+    assert main(signed) == 3  # its sums hold
+    assert "Found: other-signer" in output()
 
 
 def test_sessions_under_several_manifests_have_a_line_each(output: Callable[[], str]) -> None:

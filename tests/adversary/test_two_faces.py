@@ -183,7 +183,7 @@ def test_a_proof_that_is_none_ends_within_limits_and_the_entries_decide(tmp_path
         provider.log.size = 21
         with pytest.raises(Contradiction) as caught:
             check_log(Memory(tmp_path / "state", TRUST), client)
-    assert caught.value.code == "bad-consistency-proof"
+    assert caught.value.code == "log-forked"
 
 
 def test_an_endless_checkpoint_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,9 +265,9 @@ def test_a_text_file_counts_byte_for_byte(page: Page) -> None:
     [
         ("text", "text-differs", "It does not hold"),
         ("key", "untrusted-key", "Not decided"),
-        ("receipt", "malformed", "It does not hold"),
+        ("receipt", "malformed", "can’t be read"),
         ("history", "no-evidence", "Not decided"),
-        ("evidence", "bad-signature", "It does not hold"),
+        ("evidence", "bad-signature", "Not decided"),
     ],
 )
 def test_what_is_wrong_is_said(page: Page, what: str, code: str, words: str) -> None:
@@ -377,6 +377,14 @@ def test_the_page_names_the_turns_of_which_something_is_not_shown(page: Page) ->
         for name in names:
             assert (f"Turn 1: {CAVEATS[name]}".replace("'", "’") in text) == (name in said.split())
             assert f"Turns 0, 1: {CAVEATS[name]}".replace("'", "’") not in text
+
+
+def test_an_exchange_that_is_none_is_the_readers_own_file(page: Page) -> None:
+    files = {"answer.exchange": b'{"version": 2, "path": "/v1/chat/completions", "body": {}, "sent": "now"}'}
+    text = give(page, files)
+    assert "A file of yours can’t be read" in text.splitlines()[0]
+    assert "does not hold" not in text
+    assert page.evaluate("document.querySelectorAll('.verdict.failed').length") == 0
 
 
 def test_a_rewriting_proxy_is_found_by_the_clients_own_request(page: Page) -> None:
@@ -555,6 +563,12 @@ def test_a_file_that_proves_nothing_accuses_nobody(page: Page) -> None:
     text = give(page, {"x.fraud": base64.b64decode(case["input"])})
     assert text.startswith("– Not decided")
     assert "nothing-checked" in text
+
+
+@pytest.mark.parametrize("code", ["bad-signature", "root-differs", "other-manifest", "untrusted-key"])
+def test_a_forged_proof_of_fraud_accuses_nobody(page: Page, code: str) -> None:
+    case = next(case for case in FILES["fraud"]["cases"] if case["expected"].get("error") == code)
+    assert give(page, {"x.fraud": base64.b64decode(case["input"])}).startswith("– Not decided")
 
 
 def test_what_cannot_be_replayed_is_not_counted_as_replayed(page: Page) -> None:

@@ -93,7 +93,7 @@ def test_files_that_are_no_evidence_have_a_row_and_doubles_a_name_of_their_own(t
     broken.write_bytes(good.read_bytes()[:-40])
     jobs, bad = read_jobs([good, again, broken])
     assert [job.session for job in jobs] == [f"{1:032x}", f"{1:032x}/copy.evidence"]
-    assert [(row.session, row.status, row.code) for row in bad] == [("broken.evidence", "failed", "malformed")]
+    assert [(row.session, row.status, row.code) for row in bad] == [("broken.evidence", "inconclusive", "malformed")]
     with pytest.raises(MalformedError, match="jobs"):
         run_fleet([jobs[0], jobs[0]], Local(), Kept())
 

@@ -96,13 +96,13 @@ def alter(kind: type[Leaf], **changes: Any) -> Callable[[dict[int, Leaf]], None]
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (drop(Open), "sequence-broken"),
-        (drop(Turn), "sequence-broken"),
-        (drop(Close), "sequence-broken"),
+        (drop(Open), "incomplete"),
+        (drop(Turn), "incomplete"),
+        (drop(Close), "incomplete"),
         (alter(Open, session=b"x" * 16), "sequence-broken"),
         (alter(Turn, seq=2), "sequence-broken"),
         (alter(Turn, turn=1), "counts-differ"),
-        (alter(End, turn=1), "sequence-broken"),
+        (alter(End, turn=1), "incomplete"),
         (alter(End, completion_count=11), "counts-differ"),
         (alter(End, prompt_count=1), "counts-differ"),
         (alter(End, accepted=1), "counts-differ"),

@@ -81,7 +81,7 @@ def test_a_stranger_verifies_it_on_the_command_line(tmp_path: Path, capsys: pyte
     assert command(["verify", "--report", str(path), "--trust", other]) == 3
     assert "untrusted-key" in capsys.readouterr().out
     path.write_bytes(changed(file(Status.FAILED), status="verified-exact", exit_code=0, failed=0, verified=1))
-    assert command(["verify", "--report", str(path), "--trust", trust]) == 1
+    assert command(["verify", "--report", str(path), "--trust", trust]) == 3
     assert "bad-signature" in capsys.readouterr().out
     assert command(["verify", "--report", str(path), "--fraud", str(path), "--trust", trust]) == 2
 
@@ -97,7 +97,7 @@ def test_nobody_vouches_for_an_audit_of_himself() -> None:
     with pytest.raises(VerificationError, match="a provider that it audits"):
         verify_report(sign_report(report, audited, TIME), [audited.public])
     for trusted in (5, ["no key"], None):
-        with pytest.raises(MalformedError):
+        with pytest.raises((MalformedError, VerificationError)):
             verify_report(sign_report({**report, "trusted": trusted}, KEY, TIME), [KEY.public])
 
 
@@ -124,15 +124,29 @@ def test_another_report_under_the_same_signature_is_noticed() -> None:
 )
 def test_an_auditor_who_signs_sums_that_are_wrong_is_noticed(changes: dict[str, Any]) -> None:
     report = {**outcome(Status.FAILED).to_json(), **changes}
-    with pytest.raises(MalformedError):
+    with pytest.raises(VerificationError) as caught:
         verify_report(sign_report(report, KEY, TIME), [KEY.public])
+    assert caught.value.code in ("counts-differ", "signed-malformed")
+
+
+def test_junk_is_the_users_mistake_and_wrong_sums_are_the_auditors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, trust = tmp_path / "audit.report", KEY.public.vkey()
+    for junk in (b"", b"junk", file(Status.EXACT)[:-1]):
+        path.write_bytes(junk)
+        assert command(["verify", "--report", str(path), "--trust", trust]) == 2
+    capsys.readouterr()
+    path.write_bytes(sign_report({**outcome(Status.FAILED).to_json(), "failed": 0}, KEY, TIME))
+    assert command(["verify", "--report", str(path), "--trust", trust]) == 1
+    assert "counts-differ" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("missing", ["status", "sessions", "verdicts", "verified_statistical"])
 def test_a_report_that_is_none_is_malformed(missing: str) -> None:
     report = outcome(Status.EXACT).to_json()
     del report[missing]
-    with pytest.raises(MalformedError):
+    with pytest.raises(VerificationError, match="not well formed"):
         verify_report(sign_report(report, KEY, TIME), [KEY.public])
 
 
@@ -141,7 +155,7 @@ def test_a_body_that_is_no_report_is_malformed(body: bytes) -> None:
     import hashlib
 
     statement = encoding.encode({1: 2, 2: hashlib.sha256(body).digest(), 3: TIME})
-    with pytest.raises(MalformedError):
+    with pytest.raises(VerificationError, match="not well formed"):
         verify_report(seal({1: 2, 2: sign1(statement, KEY, TYPE), 3: body}), [KEY.public])
 
 

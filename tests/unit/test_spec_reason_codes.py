@@ -17,8 +17,11 @@ from verifier.report.meaning import MEANINGS
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "spec" / "reason-codes.md"
 CODE = re.compile(r"[a-z]+(?:-[a-z]+)*")
-COMPUTED = {"verifiable/tlog/merkle.py": {"bad-inclusion-proof", "bad-consistency-proof"}}
-"""Codes that a file puts together from parts."""
+COMPUTED = {
+    "verifiable/tlog/merkle.py": {"bad-inclusion-proof", "bad-consistency-proof"},
+    "verifier/provider/published.py": {"log-differs", "log-forked"},
+}
+"""Codes that a file puts together from parts, or hands on."""
 STATUSES = {"failed", "inconclusive", "refused"}
 
 

@@ -20,12 +20,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from verifiable.checking import near
-from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.errors import MalformedError, PolicyError, VerificationError, reading_signed
 from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import Manifest, open_manifest
 from verifiable.request.request import Request, parse_canonical
 from verifiable.session import records
-from verifiable.session.evidence import Evidence, Kind, PackedTokens, id_width
+from verifiable.session.evidence import Evidence, Kind, PackedTokens, TurnEvidence, id_width
 from verifiable.session.head import Head, open_head
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
@@ -33,6 +33,8 @@ from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
 from verifiable.session.structure import TurnSpan, check_marks, check_structure, check_tokens
 from verifiable.tlog.proof import Inclusion, TlogProof
 from verifiable.wire.keys import PublicKey
+
+_CHANGED = "What came is not what was signed: it was changed on its way, nobody knows by whom. Get it again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +196,19 @@ def check_session(signed: SignedHead, opening: Opening) -> tuple[OpenedSession, 
             found="an interim head",
             hint="It came with a chunk of an answer. The receipt has the head of the whole.",
         )
-    _same("manifest-differs", "the head was made under another manifest", head.manifest_digest, statement.digest())
+    _same(
+        "other-manifest",
+        "the head was made under another manifest than the one beside it",
+        head.manifest_digest,
+        statement.digest(),
+        _CHANGED,
+    )
     opening.check(head.size, head.root)
     leaves: dict[int, Leaf] = {}
     tokens: dict[int, Token] = {}
     for index, data in opening.leaves.items():
-        leaf = records.parse(data)
+        with reading_signed():
+            leaf = records.parse(data)
         if isinstance(leaf, Token):
             _same(
                 "sequence-broken",
@@ -296,9 +305,10 @@ def _check_log(proof: bytes, signed: SignedHead) -> Inclusion:
     if signed.manifest.log is None:
         raise VerificationError(
             "the receipt claims a log that its manifest does not name",
-            code="log-differs",
+            code="untrusted-key",
             expected="a manifest with a log key",
             found="none",
+            hint="Nobody signs what is attached to a receipt: anybody may have attached this.",
         )
     return TlogProof.parse(proof).verify(signed.head_envelope, signed.chain.logs(signed.manifest.log))
 
@@ -323,7 +333,7 @@ def check_evidence_under(signed: SignedHead, evidence: Evidence) -> OpenedEviden
         span = session.spans[part.turn]
         shown = {seq: token for seq, token in tokens.items() if span.first <= seq < span.end.seq}
         suppressed = session.manifest.model.suppressed
-        turn = OpenedTurn(span, parse_canonical(part.request), part.secret, part.tokens, shown, suppressed)
+        turn = OpenedTurn(span, _committed(span, part), part.secret, part.tokens, shown, suppressed)
         _check_turn(session, turn, evidence.kind)
         turns.append(turn)
     stray = len(tokens) - sum(len(turn.shown) for turn in turns)
@@ -334,24 +344,30 @@ def check_evidence_under(signed: SignedHead, evidence: Evidence) -> OpenedEviden
     return OpenedEvidence(evidence, session, tuple(turns))
 
 
+def _committed(span: TurnSpan, part: TurnEvidence) -> Request:
+    """Step 9: the request whose digest the turn committed to."""
+    digest = hashlib.sha256(part.request).digest()
+    what = f"the request of turn {span.number} in the evidence is not the one that was committed to"
+    _same("evidence-differs", what, digest, span.turn.request_digest, _CHANGED)
+    with reading_signed():
+        return parse_canonical(part.request)
+
+
 def _check_turn(session: OpenedSession, turn: OpenedTurn, kind: Kind) -> None:
     """Steps 10 to 17 of one turn."""
     leaf, end, request = turn.leaf, turn.end, turn.request
     where = f"turn {leaf.turn}"
     salted: list[Leaf] = [leaf, end, *turn.shown.values()]
     for part in salted:
-        _same("salt-differs", f"the salt of leaf {part.seq}", part.salt, records.salt(turn.secret, part.seq))
-    _same("request-differs", f"the request of {where}", request.digest(), leaf.request_digest)
+        _same("salt-differs", f"the salt of leaf {part.seq}", part.salt, records.salt(turn.secret, part.seq), _CHANGED)
     check_follows(session, leaf, request)
-    if turn.tokens is not None:
-        if kind is not Kind.TOKENS or turn.shown:
-            raise MalformedError(
-                "evidence", expected="packed tokens only in evidence of kind tokens", found=kind.name.lower()
-            )
-        _same("counts-differ", f"the packed tokens of {where}", turn.tokens.count, end.completion_count)
+    if turn.tokens is not None and (kind is not Kind.TOKENS or turn.shown):
+        expected = "packed tokens only in evidence of kind tokens"
+        raise MalformedError("evidence", expected=expected, found=kind.name.lower())
     _check_records(session, turn)
     if kind is Kind.FULL:
         tokens = turn.records
+        _same("incomplete", f"the evidence hides records of {where}", len(tokens), end.completion_count, _CHANGED)
         check_tokens(turn.span, tokens)
         ids, sources = [token.token for token in tokens], [token.source for token in tokens]
         digest = records.tokens_digest(ids, sources, [token.row == 0 for token in tokens])
@@ -435,14 +451,14 @@ def _check_records(session: OpenedSession, turn: OpenedTurn) -> None:
     if turn.tokens.width != id_width(vocabulary):
         raise MalformedError("packed token width", expected=id_width(vocabulary), found=turn.tokens.width)
     ids, sources, fresh = turn.tokens.unpack()
-    _check_ids(f"a token id of turn {leaf.turn}", max(ids, default=-1), vocabulary)
     _same(
         "evidence-differs",
         f"the token ids or marks of turn {leaf.turn} in the evidence are not those that were committed",
         records.tokens_digest(ids, sources, fresh),
         turn.end.tokens_digest,
-        hint="The evidence was changed on its way; this alone doesn't show by whom. Get it again.",
+        hint=_CHANGED,
     )
+    _check_ids(f"a token id of turn {leaf.turn}", max(ids, default=-1), vocabulary)
     check_marks(turn.span, [(source, *step) for source, step in zip(sources, turn.tokens.steps(fresh), strict=True)])
 
 

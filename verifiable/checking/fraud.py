@@ -225,7 +225,7 @@ class Fraud:
         if head.manifest_digest != stated.digest():
             raise VerificationError(
                 "the head was made under another manifest",
-                code="manifest-differs",
+                code="other-manifest",
                 expected=stated.digest(),
                 found=head.manifest_digest,
             )
@@ -290,7 +290,7 @@ class Fraud:
 def _log(stated: Manifest, chain: Chain) -> tuple[PublicKey, ...]:
     """All keys of the log that a manifest names, whichever was exchanged for which."""
     if stated.log is None:
-        raise VerificationError("the manifest names no log", code="log-differs", expected="a log key", found="none")
+        raise VerificationError("the manifest names no log", code="untrusted-key", expected="a log key", found="none")
     return chain.log_family(stated.log)
 
 

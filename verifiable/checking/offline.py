@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from verifiable.checking.asked import caveats, check_asked, of_turns
@@ -84,7 +84,8 @@ def receipt_of(exchange: Exchange) -> Receipt:
 
 def refused(error: VerifiableError) -> Verdict:
     """The verdict on a receipt of which a check does not hold."""
-    return from_error(error, checks=(Check(Step.RECEIPT, False, error.what),))
+    verdict = from_error(error)
+    return replace(verdict, checks=(verdict.check(Step.RECEIPT),))
 
 
 def accepted(opened: OpenedReceipt, asked: Asked = NOTHING, committed: Request | None = None) -> Verdict:

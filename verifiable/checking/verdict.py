@@ -48,9 +48,26 @@ INCONCLUSIVE_CODES = frozenset(
         "too-little-evidence",
         "too-few-witnesses",
         "not-replayed",
+        "malformed",
+        "bad-signature",
+        "unsupported-algorithm",
+        "unsupported-structure",
+        "wrong-type",
+        "other-manifest",
+        "other-signer",
+        "root-differs",
+        "salt-differs",
+        "evidence-differs",
+        "wrong-origin",
+        "bad-inclusion-proof",
+        "bad-consistency-proof",
     }
 )
-"""Reason codes under which nothing is proven against the provider; every other code is a failed verification."""
+"""Reason codes under which nothing is proven against the provider; every other code is a failed verification.
+
+Nobody signs how a file is put together, nor the body of an answer: whoever carries one can change it. So whatever a
+carrier can bring about with what was honestly signed is among these.
+"""
 
 APART = {"no-tokens": "nothing_to_check", "interrupted": "interrupted"}
 """Reason codes of sessions that have nothing to recompute, also at an honest provider, and what they are counted as: a
@@ -130,6 +147,10 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         return self.status.exit_code
+
+    def check(self, name: Step) -> Check:
+        """The check that ended in this verdict: it does not hold, or could not be made."""
+        return Check(name, False if self.status is Status.FAILED else None, self.summary)
 
     @property
     def not_shown(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from verifiable import limits
-from verifiable.errors import MalformedError, NewerVersionError, VerificationError
+from verifiable.errors import MalformedError, NewerVersionError, VerificationError, reading_signed
 from verifiable.manifest import libraries
 from verifiable.manifest.chain import Chain
 from verifiable.manifest.identity import AdapterFile, ModelFile, ModelIdentity, with_more
@@ -246,4 +246,5 @@ def open_manifest(data: bytes, trusted: Iterable[PublicKey]) -> tuple[Manifest, 
         if error.code == "untrusted-key":
             error.hint = f"{error.hint} {chain.advice}"
         raise
-    return Manifest.parse(signed.payload), signed.key
+    with reading_signed():
+        return Manifest.parse(signed.payload), signed.key

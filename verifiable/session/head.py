@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from verifiable.errors import MalformedError
+from verifiable.errors import MalformedError, reading_signed
 from verifiable.session.records import SESSION_ID_BYTES
 from verifiable.wire import cose, encoding
 from verifiable.wire.keys import PrivateKey, PublicKey
@@ -67,4 +67,5 @@ def verify_head(data: bytes, session_keys: Iterable[PublicKey]) -> Head:
 def open_head(data: bytes, session_keys: Iterable[PublicKey]) -> tuple[Head, PublicKey]:
     """As `verify_head`, with the session key that signed it."""
     signed = cose.verify1(data, session_keys, TYPE)
-    return Head.parse(signed.payload), signed.key
+    with reading_signed():
+        return Head.parse(signed.payload), signed.key

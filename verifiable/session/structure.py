@@ -37,8 +37,9 @@ def check_structure(
     `last` is the log's last leaf, where that is a token and is shown: then nothing is hidden behind it.
 
     Raises VerificationError: `sequence-broken` where leaves stand in an order that no honest log has, `counts-differ`
-    where the counts contradict each other, `interrupted` where the log stops in a turn, and `incomplete` where a turn
-    has no end and it is not shown that the log has none.
+    where the counts contradict each other, `interrupted` where the log stops in a turn, and `incomplete` where a leaf
+    is not shown: a turn's end, unless it is shown that the log has none, or any other. Nobody signs which leaves are
+    shown.
     """
     for seq, given in leaves.items():
         if given.seq != seq or given.session != session:
@@ -46,13 +47,17 @@ def check_structure(
                 f"leaf {seq}", f"number {seq} of session {session.hex()}", f"{given.seq} of {given.session.hex()}"
             )
     ordered = [leaves[seq] for seq in sorted(leaves)]
-    if size == 0 or not ordered or not isinstance(ordered[0], Open) or ordered[0].seq != 0:
-        raise _broken("leaf 0", "an open leaf", "none")
+    if not ordered or ordered[0].seq != 0:
+        raise _hidden(0, "an open leaf")
+    if not isinstance(ordered[0], Open):
+        raise _broken("leaf 0", "an open leaf", type(ordered[0]).__name__.lower())
     spans: list[TurnSpan] = []
     at, index = 1, 1
     while at < size:
         if index >= len(ordered) or ordered[index].seq != at:
-            raise _broken(f"leaf {at}", "a turn or a close leaf", "no such leaf shown")
+            if last is not None and last.seq == at:
+                raise _broken(f"leaf {at}", "a turn or a close leaf", "a token")
+            raise _hidden(at, "a turn or a close leaf")
         leaf = ordered[index]
         if isinstance(leaf, Close):
             if at != size - 1:
@@ -95,6 +100,8 @@ def _span(turn: Turn, end: Leaf | None, number: int) -> TurnSpan:
     if turn.turn != number:
         raise _counts(f"the turn number at leaf {turn.seq}", number, turn.turn)
     if not isinstance(end, End) or end.turn != number:
+        if end is None or end.seq > turn.seq + 1:
+            raise _hidden(turn.seq + 1, f"the end of turn {number}, or all of its tokens")
         raise _broken(f"leaf {turn.seq}", f"the end of turn {number}", type(end).__name__.lower())
     count, between = end.completion_count, end.seq - turn.seq - 1
     if count != between:
@@ -151,6 +158,16 @@ def check_marks(span: TurnSpan, marks: Sequence[tuple[Source, int, int]]) -> Non
     accepted = sum(source is Source.DRAFT_ACCEPTED for source, _, _ in marks)
     if accepted != span.end.accepted:
         raise _counts(f"the accepted drafts of turn {span.number}", accepted, span.end.accepted)
+
+
+def _hidden(at: int, expected: str) -> VerificationError:
+    return VerificationError(
+        f"a leaf of the session log is not shown: leaf {at} or a later one",
+        code="incomplete",
+        expected=expected,
+        found="a hash in its place",
+        hint="Anybody who had the file may have left it out. Get it again, from the provider.",
+    )
 
 
 def _broken(where: str, expected: str, found: str) -> VerificationError:

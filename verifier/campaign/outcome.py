@@ -10,7 +10,8 @@ from typing import Any
 
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import OpenedSession, SignedHead
-from verifiable.checking.verdict import APART, Status, Verdict
+from verifiable.checking.verdict import APART, Status, Verdict, from_error
+from verifiable.errors import VerificationError
 from verifiable.wire.keys import PublicKey
 from verifier.auditing.marks import COMPARED, compared
 from verifier.auditing.scope import audited
@@ -176,8 +177,26 @@ class Outcome:
     @property
     def _deciding(self) -> tuple[Verdict, ...]:
         """The sessions' verdicts, and what is to be said of the list that they were drawn from."""
-        finding = None if self.challenge is None else self.challenge.listing.finding
-        return self.verdicts if finding is None else (*self.verdicts, finding)
+        return (*self.verdicts, *self.beside)
+
+    @property
+    def beside(self) -> tuple[Verdict, ...]:
+        """Decides beside the sessions' verdicts: a list that leaves some out, passes that are all another signer's."""
+        found = [] if self.challenge is None else [self.challenge.listing.finding, self._only_others()]
+        return tuple(verdict for verdict in found if verdict is not None)
+
+    def _only_others(self) -> Verdict | None:
+        passed = [each for each in self.verdicts if each.status in (Status.EXACT, Status.STATISTICAL)]
+        if not passed or self.challenge is None or any(map(self.challenge.is_of, passed)):
+            return None
+        error = VerificationError(
+            "all sessions that were verified were signed by another of the trusted keys than this provider's",
+            code="other-signer",
+            expected=str(self.challenge.signer and self.challenge.signer.label),
+            found=", ".join(dict.fromkeys(each.signed.by for each in _sessions(passed))),
+            hint="Nothing is shown about this provider. Audit the other where it is, and trust one key here.",
+        )
+        return from_error(error)
 
     @property
     def worst(self) -> Verdict | None:
@@ -371,6 +390,7 @@ class Outcome:
             "tokens_total": self.tokens_total,
             "not_shown": [caveat.to_json() for caveat in self.caveats()],
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "beside": [verdict.to_json() for verdict in self.beside],
             "trusted": list(self.trusted),
             "session_keys": sorted(
                 {key.vkey() for each in _sessions(self.verdicts) for key in each.manifest.session_keys}

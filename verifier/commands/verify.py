@@ -15,7 +15,7 @@ import typer
 from verifiable import limits
 from verifiable.checking.offline import receipt_of
 from verifiable.checking.verdict import Verdict
-from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.errors import PolicyError, VerificationError
 from verifiable.files import read
 from verifiable.request.exchange import Exchange
 from verifiable.session.evidence import Evidence
@@ -93,10 +93,10 @@ def verify(
 
 
 def _verify_report(path: Path, trust: list[PublicKey], as_json: bool) -> int:
-    """What `--report` does. The exit status is the audit's own, where the signature holds."""
+    """What `--report` does. The exit status is the audit's own, where the report holds."""
     try:
         checked = signed_reports.verify_report(read(path, signed_reports.MAX_BYTES), trust)
-    except (MalformedError, VerificationError) as error:
+    except VerificationError as error:
         return _say_failure(Fault.of(error).verdict(), as_json)
     signer = {"key": checked.signer.vkey(), "time": checked.time}
     _say(as_json, {"signed_by": signer, "report": checked.report}, show.signed_report(checked))

@@ -78,8 +78,8 @@ def _with_evidence(
                 )
             replayed[turn.number] = replayable(turn)
     except VerifiableError as error:
-        checks.append(Check(Step.EVIDENCE, False, error.what))
-        return from_error(error, session=verdict.session, checks=tuple(checks), details=verdict.details)
+        found = from_error(error, session=verdict.session, details=verdict.details)
+        return replace(found, checks=(*checks, found.check(Step.EVIDENCE)))
     total = sum(replayed.values())
     if total:
         checks.append(Check(Step.REPLAY, True, f"{total} tokens follow from their records and the turn's key"))
@@ -102,8 +102,7 @@ def with_stream(verdict: Verdict, receipt: Receipt, trust: Sequence[PublicKey], 
         count = check_stream(check_receipt(receipt, trust), stream)
     except VerifiableError as error:
         found = from_error(error, session=verdict.session, details=verdict.details)
-        made = Check(Step.STREAM, False if found.status is Status.FAILED else None, error.what)
-        return replace(found, checks=(*verdict.checks, made))
+        return replace(found, checks=(*verdict.checks, found.check(Step.STREAM)))
     detail = f"{len(stream.chunks)} heads that came with {count} tokens tell the receipt's history"
     notes = verdict.notes
     if stream.text is not None:

@@ -57,7 +57,7 @@ class Published:
         made = cls(client, memory, manifest, log, note, read_answer(open_checkpoint, note, log).checkpoint)
         latest = None if memory is None else memory.checkpoint(manifest, note)[0]
         if latest is not None:
-            made._consistent(latest, made.checkpoint, "bad-consistency-proof")
+            made._consistent(latest, made.checkpoint, "log-forked")
         return made
 
     def check(self, other: Inclusion) -> None:

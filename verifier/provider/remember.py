@@ -148,7 +148,7 @@ class Memory:
         """
         log = verify_manifest(manifest, self.trust).log
         if log is None:
-            raise VerificationError("the manifest names no log", code="log-differs", expected="a log", found="none")
+            raise VerificationError("the manifest names no log", code="untrusted-key", expected="a log", found="none")
         now = open_checkpoint(note, self.trust.logs(log)).checkpoint
         family = self.trust.log_family(log)
         read = [each for key in family for each in self._read(self._place("checkpoints", key))]

@@ -15,6 +15,7 @@ class Meaning:
     not_proven: str
 
 
+_ON_ITS_WAY = "Anything against the provider: what came is not what was signed, whoever changed it. Get it again."
 _TAMPERED = "It does not show who changed it: the provider, or somebody between the provider and you."
 _OWN_RECORDS = "It does not show why; the provider may have made an honest mistake in its software."
 
@@ -73,15 +74,39 @@ MEANINGS = {
         "The conversation was not opened, or the answer not signed, when your request was on its way.",
         "It does not show that the answer is another one; a clock may be wrong, yours too.",
     ),
-    "salt-differs": Meaning("The secret in the evidence does not open the records that were signed.", _TAMPERED),
-    "evidence-differs": Meaning("The tokens in the evidence are not those that were signed.", _TAMPERED),
-    "root-differs": Meaning("The records in the file are not those that were signed.", _TAMPERED),
-    "bad-signature": Meaning("The signature does not fit: the file was changed or is not the provider's.", _TAMPERED),
+    "salt-differs": Meaning("The secret in the evidence does not open the records that were signed.", _ON_ITS_WAY),
+    "evidence-differs": Meaning(
+        "The tokens or the request in the evidence are not those that were signed.", _ON_ITS_WAY
+    ),
+    "root-differs": Meaning(
+        "The records in the file are not those that were signed: a part was changed, moved or left out.", _ON_ITS_WAY
+    ),
+    "bad-signature": Meaning(
+        "The signature does not fit: the file was changed on its way, or somebody else signed it.", _ON_ITS_WAY
+    ),
+    "unsupported-algorithm": Meaning(
+        "It is signed by another method than the protocol allows, so nobody vouches for it.", _ON_ITS_WAY
+    ),
+    "wrong-type": Meaning("A signature that was made for another kind of object stands in its place.", _ON_ITS_WAY),
+    "other-manifest": Meaning(
+        "The statement of model and keys in the file is not the one that was signed for.", _ON_ITS_WAY
+    ),
+    "wrong-origin": Meaning("The proof attached is from another log than the provider's.", _ON_ITS_WAY),
+    "bad-inclusion-proof": Meaning(
+        "The proof attached does not show that the provider's log holds this session.", _ON_ITS_WAY
+    ),
+    "bad-consistency-proof": Meaning("What came does not show that the log only grew.", _ON_ITS_WAY),
+    "unsupported-structure": Meaning("The proof is about another kind of log than can be checked here.", _ON_ITS_WAY),
+    "other-signer": Meaning(
+        "All that was checked was signed by another of the keys that you trust than the provider's own.",
+        "Anything about this provider: it may list what it had as another's client.",
+    ),
+    "signed-malformed": Meaning("What the provider signed is nothing that any honest provider signs.", _OWN_RECORDS),
     "newer-version": Meaning(
         "It is of a newer version of the protocol than this program. Check it with a newer release.",
         "Nothing is shown against the provider: what is not known is not judged.",
     ),
-    "malformed": Meaning("The file is damaged or is no file of this kind.", _TAMPERED),
+    "malformed": Meaning("The file is damaged or is no file of this kind.", _ON_ITS_WAY),
     "two-histories": Meaning(
         "The provider signed two versions of the same conversation. That is fraud by itself.",
         "It does not show which version is the true one.",

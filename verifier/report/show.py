@@ -100,7 +100,9 @@ def signed_report(checked: SignedReport) -> list[str]:
         f"rounding, {report['failed']} failed, {report['inconclusive']} inconclusive, {report['interrupted']} "
         f"interrupted, {report['nothing_to_check']} with nothing to check, of {plural(report['sessions'], 'session')}",
     ]
-    codes = sorted({str(verdict["code"]) for verdict in report["verdicts"] if verdict.get("code")})
+    codes = sorted(
+        {str(verdict["code"]) for verdict in (*report["verdicts"], *report["beside"]) if verdict.get("code")}
+    )
     lines += [f"Found: {', '.join(codes)}"] if codes else []
     lines += [f"Repeat it: {report.get('command', '')}"]
     lines += _not_shown([note["what"] for note in report["not_shown"]])

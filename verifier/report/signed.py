@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from verifiable.checking.verdict import Status
-from verifiable.errors import MalformedError, StoreError, VerificationError
+from verifiable.errors import MalformedError, StoreError, VerificationError, reading_signed
 from verifiable.wire import encoding
 from verifiable.wire.cose import sign1, verify1
 from verifiable.wire.key_file import read_or_make_key, write_line
@@ -54,24 +54,29 @@ def verify_report(data: bytes, trust: Sequence[PublicKey]) -> SignedReport:
         trust: auditors' keys; never taken from the file.
 
     Raises:
-        MalformedError: no such file, or a report that contradicts itself.
+        MalformedError: no such file.
         VerificationError: `untrusted-key`, `bad-signature` (also where the report is not the one that was signed),
-            `wrong-type` or `unsupported-algorithm`.
+            `wrong-type` or `unsupported-algorithm`; and of what the auditor signed, `signed-malformed` where it is no
+            report, `counts-differ` where its sums are not those of its verdicts.
     """
     fields = unseal(data, 3, "signed report", MAX_BYTES)
     body = encoding.bytes_(fields[3], "report", maximum=MAX_BYTES)
     signed = verify1(encoding.bytes_(fields[2], "report signature", maximum=1 << 16), trust, TYPE)
-    statement = encoding.versioned(encoding.decode(signed.payload), range(1, 4), "report statement")
+    with reading_signed():
+        statement = encoding.versioned(encoding.decode(signed.payload), range(1, 4), "report statement")
+        stated = encoding.bytes_(statement[2], "report digest", 32)
+        time = encoding.uint(statement[3], "report time")
     digest = hashlib.sha256(body).digest()
-    if encoding.bytes_(statement[2], "report digest", 32) != digest:
+    if stated != digest:
         raise VerificationError(
             "the signature is of another report",
             code="bad-signature",
-            expected=encoding.bytes_(statement[2], "report digest", 32),
+            expected=stated,
             found=digest,
             hint="The report was changed after it was signed.",
         )
-    report = _read(body)
+    with reading_signed():
+        report = _read(body)
     if signed.key.raw in {PublicKey.parse(key).raw for key in (*report["trusted"], *report["session_keys"])}:
         raise VerificationError(
             "the report is signed by a provider that it audits",
@@ -80,13 +85,14 @@ def verify_report(data: bytes, trust: Sequence[PublicKey]) -> SignedReport:
             found=signed.key.vkey(),
             hint="Whoever is audited can't vouch for the audit.",
         )
-    return SignedReport(report, signed.key, encoding.uint(statement[3], "report time"))
+    return SignedReport(report, signed.key, time)
 
 
 def _read(body: bytes) -> Mapping[str, Any]:
     try:
         report = json.loads(body)
         found = [(Status(verdict["status"]), verdict.get("code")) for verdict in report["verdicts"]]
+        beside = [(Status(verdict["status"]), verdict.get("code")) for verdict in report["beside"]]
         told = Status(report["status"])
         counts = {name: report[name] for name in (*COUNTED, "sessions", "exit_code")}
         keys = [str(key) for key in report["trusted"]]
@@ -97,8 +103,14 @@ def _read(body: bytes) -> Mapping[str, Any]:
     kinds = [counted_as(*session) for session in found]
     sums: dict[str, int] = {name: kinds.count(name) for name in COUNTED}
     sums |= {"sessions": len(found), "exit_code": told.exit_code}
-    if counts != sums or told is not overall(found):
-        raise MalformedError("report: its sums are not those of its verdicts", expected=sums, found=counts)
+    if counts != sums or told is not overall([*found, *beside]):
+        raise VerificationError(
+            "the report's sums are not those of its verdicts",
+            code="counts-differ",
+            expected=str(sums),
+            found=str(counts),
+            hint="Its signer signed that: ask for the evidence, and audit it yourself.",
+        )
     return {**report, "trusted": keys, "session_keys": session_keys, "not_shown": notes}
 
 
