@@ -122,6 +122,9 @@ class Recording:
     capability: bytes = b"c" * 32
     alone: bool = False
     draws: Callable[..., int] = choose
+    provider: PrivateKey = PROVIDER
+    session_key: PrivateKey = SESSION
+    ended: int = TIME + 5000
     requests: list[bytes] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     leaves: list[bytes] = field(default_factory=list)
@@ -204,12 +207,12 @@ class Recording:
     def head(self, **changes: Any) -> bytes:
         from dataclasses import replace
 
-        return replace(self.log.head(TIME + 5000), **changes).sign(SESSION)
+        return replace(self.log.head(self.ended), **changes).sign(self.session_key)
 
     def receipt(self, turn: int | None = None) -> Receipt:
         opening = Opening.of(self.log.tree, self.log.landmarks)
         number = self.log.turns - 1 if turn is None else turn
-        return Receipt(self.head(), self.manifest.sign(PROVIDER), opening, number, self.capability)
+        return Receipt(self.head(), self.manifest.sign(self.provider), opening, number, self.capability)
 
     def evidence(
         self, kind: Kind = Kind.TOKENS, turns: Sequence[int] | None = None, positions: Sequence[int] = ()
@@ -233,7 +236,7 @@ class Recording:
                     shown[token.seq] = self.leaves[token.seq]
             parts.append(TurnEvidence(turn, self.requests[turn], turn_secret(self.secret, turn), packed))
         tree = Tree.from_leaves(leaf_hash(leaf) for leaf in self.leaves)
-        return Evidence(kind, self.head(), self.manifest.sign(PROVIDER), Opening.of(tree, shown), tuple(parts))
+        return Evidence(kind, self.head(), self.manifest.sign(self.provider), Opening.of(tree, shown), tuple(parts))
 
 
 def recording(turns: int = 1, *, tokens: int = 12, body: Mapping[str, Any] | None = None, **options: Any) -> Recording:

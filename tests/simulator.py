@@ -37,10 +37,12 @@ from urllib.parse import parse_qs, urlsplit
 from tests.made_up_model import PROMPT
 from tests.sessions import PROVIDER, Recording, Row, ask, made_up, manifest
 from verifiable.manifest.manifest import Manifest
+from verifiable.manifest.statements import KeysFile
 from verifiable.sampling.logits import Entries
 from verifiable.session.evidence import Kind
-from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
+from verifiable.tlog.checkpoint import Checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash, prefix_path
+from verifiable.tlog.note import sign_note
 from verifiable.tlog.proof import TlogProof
 from verifiable.tlog.tiles import Tile, encode_bundle
 from verifiable.wire.keys import PrivateKey
@@ -130,7 +132,7 @@ class Log:
         self.entries = list(entries)
         self.size = size
         self.claimed = 0
-        self.key = LOG
+        self.keys = [LOG]
         self.proves: Callable[[str, int], int | None] | None = None
         self.consistency: Callable[[int, int], bytes] = self.proof
 
@@ -140,7 +142,8 @@ class Log:
     def note(self) -> bytes:
         """The signed checkpoint."""
         tree = self.tree()
-        return sign_checkpoint(Checkpoint("acme/log", tree.size + self.claimed, tree.root()), self.key)
+        checkpoint = Checkpoint("acme/log", tree.size + self.claimed, tree.root())
+        return sign_note(checkpoint.text(), *self.keys)
 
     def proof(self, old: int, new: int) -> bytes:
         path = self.tree(new).consistency_proof(old, new)
@@ -170,6 +173,10 @@ class Provider:
         self.recordings = {made.session.hex(): made for made in recordings}
         self.log = log or Log([])
         self.logs = log is not None
+        self.statements: Sequence[bytes] | None = None
+        """Its statements on keys, where it serves any."""
+        self.stated: bytes | None = None
+        """The manifest in force, signed, where it is another than its sessions'."""
         self.asked: list[str] = []
         self.withheld: set[str] = set()
         self.earlier: dict[tuple[str, int], Recording] = {}
@@ -192,7 +199,7 @@ class Provider:
     def _log(self, path: str, query: dict[str, str]) -> bytes | None:
         match path.split("/")[1:]:
             case ["v1", "manifest"]:
-                return LOGGED.sign(PROVIDER)
+                return self.stated or LOGGED.sign(PROVIDER)
             case ["log", "checkpoint"]:
                 return self.log.note()
             case ["log", "tile", "entries", *_]:
@@ -216,7 +223,11 @@ class Provider:
     def _sessions(self, path: str, query: dict[str, str], handler: BaseHTTPRequestHandler) -> bytes | None:
         match path.split("/")[1:]:
             case ["v1", "manifest"]:
-                return next((made.manifest for made in self.recordings.values()), LOGGED).sign(PROVIDER)
+                newest = next(iter(self.recordings.values()), None)
+                own = LOGGED.sign(PROVIDER) if newest is None else newest.manifest.sign(newest.provider)
+                return self.stated or own
+            case ["v1", "keys"] if self.statements is not None:
+                return KeysFile(tuple(self.statements)).encode()
             case ["v1", "sessions"]:
                 return self.page(query)
             case ["v1", "sessions", session, "consistency"]:

@@ -304,16 +304,10 @@ def test_one_refused_receipt_does_not_keep_a_manifest_from_being_read() -> None:
 def test_more_manifests_than_a_few_are_read() -> None:
     keys = [PrivateKey.generate(f"acme/{at}", bytes([at + 1]) * 32) for at in range(40)]
 
-    class Signed(Recording):
-        key = keys[0]
-
-        def head(self, **change: Any) -> bytes:
-            return replace(self.log.head(TIME + 5000), **change).sign(self.key)
-
     made = []
     for at, key in enumerate(keys):
-        each = Signed(session=(at + 1).to_bytes(16, "big"), manifest=manifest(session_keys=(key.public,)))
-        each.key = key
+        stated = manifest(session_keys=(key.public,))
+        each = Recording(session=(at + 1).to_bytes(16, "big"), manifest=stated, session_key=key)
         each.turn(ask(max_tokens=1), PROMPT)
         each.close()
         made.append(each)

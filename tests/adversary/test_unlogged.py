@@ -222,7 +222,7 @@ def test_a_list_with_a_head_that_the_provider_never_signed_accuses_nobody(tmp_pa
 
 
 def wrong_key(provider: Provider, _: pytest.MonkeyPatch) -> None:
-    provider.log.key = PrivateKey.generate("acme/log", b"z" * 32)
+    provider.log.keys = [PrivateKey.generate("acme/log", b"z" * 32)]
 
 
 def too_long(provider: Provider, _: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ class Chain(Sequence[PublicKey]):
         followed: the successions that lead from key to key, of providers and of logs.
         revocations: those that count.
         ignored: which statements count for nothing, and why, in words.
+        statements: all that it was made of, as they were signed.
     """
 
     trusted: tuple[PublicKey, ...]
@@ -38,6 +39,7 @@ class Chain(Sequence[PublicKey]):
     followed: tuple[Succession, ...] = ()
     revocations: tuple[Revoked, ...] = ()
     ignored: tuple[str, ...] = ()
+    statements: tuple[bytes, ...] = ()
 
     @classmethod
     def follow(cls, trust: Iterable[PublicKey], statements: Iterable[bytes] = ()) -> Chain:
@@ -49,6 +51,7 @@ class Chain(Sequence[PublicKey]):
         for key in trust:
             first.setdefault(key.kid, key)
         trusted = tuple(first.values())
+        statements = tuple(dict.fromkeys(statements))
         successions, revocations, ignored = _read(statements, trusted)
         providers = [said for said in successions if said.role is Role.PROVIDER]
         own = [each for each in revocations if each.said.role is Role.PROVIDER and each.signer.kid == each.said.key.kid]
@@ -64,7 +67,7 @@ class Chain(Sequence[PublicKey]):
                 ignored.append(f"the revocation of {each.said.key.label}: {each.signer.label} may not revoke it")
         logs = _links([said for said in successions if said.role is Role.LOG], counted, ignored)
         followed = (*(said for said in links.values() if said.old.kid in keys), *logs.values())
-        return cls(trusted, tuple(keys.values()), followed, tuple(counted), tuple(ignored))
+        return cls(trusted, tuple(keys.values()), followed, tuple(counted), tuple(ignored), statements)
 
     @classmethod
     def of(cls, trust: Iterable[PublicKey]) -> Chain:
@@ -159,7 +162,7 @@ def _read(
     """The statements that are signed as they must be, and what the others lack. A revocation may come first."""
     successions, revocations, ignored = [], [], []
     others = []
-    for number, data in enumerate(dict.fromkeys(statements), 1):
+    for number, data in enumerate(statements, 1):
         try:
             kind = peek1(data).typ
             if kind == SUCCESSION:

@@ -26,6 +26,7 @@ from verifiable.checking.checks import (
     check_receipt,
 )
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
+from verifiable.checking.revoked import with_keys
 from verifiable.checking.verdict import APART, Check, Status, Step, Verdict, from_error
 from verifiable.errors import UnknownHostError, VerifiableError, VerificationError
 from verifiable.request.exchange import NOTHING, Asked
@@ -337,6 +338,9 @@ def conclude(auditor: Auditor, client: Client, log: LogReader, fetched: Fetched,
             verdict = _with_log(verdict, theirs, auditor)
     if fetched.listed is not None and heads and (verdict.code in APART or fetched.stopped is not None):
         verdict = _not_later(verdict, heads, log)
+    opened = audited(verdict).session
+    if opened is not None:
+        verdict = with_keys(verdict, opened.signed, own, auditor.quorum)
     if fetched.evidence is not None and (verdict.status is Status.FAILED or auditor.keep_all):
         _keep_evidence(auditor, fetched, fetched.evidence.data, verdict)
     return verdict

@@ -151,6 +151,7 @@ def overall(sessions: Iterable[tuple[Status, str | None]]) -> Status:
 class Outcome:
     """What `verifiable audit` found. `source` is what was audited, `command` how to repeat it.
 
+    `trusted` are the keys that the user trusts, `followed` those to which they lead.
     `seed_given` says that what was drawn, if only turns or tokens, was drawn with a seed that was given.
     `decision` is what the sessions came to that were compared within rounding, under `calibration`.
     """
@@ -163,6 +164,7 @@ class Outcome:
     seconds: float = 0.0
     model_file: str = ""
     trusted: tuple[str, ...] = ()
+    followed: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()
     beacon: FileBeacon | None = None
     decision: Decision | None = None
@@ -392,6 +394,7 @@ class Outcome:
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "beside": [verdict.to_json() for verdict in self.beside],
             "trusted": list(self.trusted),
+            "followed": list(self.followed),
             "session_keys": sorted(
                 {key.vkey() for each in _sessions(self.verdicts) for key in each.manifest.session_keys}
             ),

@@ -55,15 +55,15 @@ def audit(
         raise PolicyError("no such model file", found=model, hint="Name the GGUF file that the provider promises.")
     parts = inspect_parts(model)
     inspect_adapters(adapters, [info for _, info in parts])
-    keys = files.read_trust(trust)
+    chain = files.read_chain(trust, provider.keys)
     if fleet.fleet is not None:
         from verifier.commands.fleet import audit_folder  # Ray and Parquet are an extra of their own
 
-        return audit_folder(fleet.fleet, Path(target), model, keys, adapters, fleet, machine.threads, result.as_json)
+        return audit_folder(fleet.fleet, Path(target), model, chain, adapters, fleet, machine.threads, result.as_json)
     plan = Plan(
         target=target,
         model=model,
-        trust=keys,
+        trust=chain,
         trust_names=trust,
         adapters=adapters,
         copy=copy,

@@ -11,6 +11,8 @@ from pathlib import Path
 from verifiable import files, limits
 from verifiable.checking.offline import receipt_of
 from verifiable.errors import MalformedError, PolicyError
+from verifiable.manifest.chain import Chain
+from verifiable.manifest.statements import KeysFile
 from verifiable.request import fields
 from verifiable.request.exchange import NOTHING, Asked, Exchange, read_asked
 from verifiable.session.evidence import Evidence
@@ -29,6 +31,11 @@ _BASE64URL = re.compile(rb"[A-Za-z0-9_-]+={0,2}\s*")
 def read_trust(values: Sequence[str]) -> list[PublicKey]:
     """The keys of `--trust`; see `read_public` for what each may be and what is raised."""
     return [key for value in values for key in read_public(value)]
+
+
+def read_chain(values: Sequence[str], paths: Sequence[Path] | None) -> Chain:
+    """The keys of `--trust` and what follows from them by the files of `--keys`. Raises MalformedError or OSError."""
+    return Chain.follow(read_trust(values), [each for path in paths or () for each in KeysFile.load(path).statements])
 
 
 def read_quorum(witnesses: Sequence[str] | None, needed: int | None) -> Quorum:

@@ -15,8 +15,8 @@ from verifiable.cli import complain_of
 from verifiable.errors import PolicyError, VerificationError
 from verifiable.wire.key_file import read_public
 from verifiable.wire.keys import PublicKey
-from verifier.commands.files import read_quorum
-from verifier.commands.options import Needed, Witness
+from verifier.commands import files
+from verifier.commands.options import Keys, Needed, Witness
 from verifier.monitor.fetch import HttpFetch
 from verifier.monitor.monitor import ForkError, Look, Monitor, TwoHeadsError
 from verifier.provider.client import Client
@@ -40,6 +40,7 @@ def monitor(
             help="The provider's URL, for --entries: it shows which heads continue which. The log's, without /log."
         ),
     ] = None,
+    keys: Keys = None,
     witness: Witness = None,
     quorum: Needed = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each look.")] = False,
@@ -47,7 +48,7 @@ def monitor(
     """Follow a log, remember its last checkpoint, and alarm when it does not extend what it said before."""
     if provider is None and url.rstrip("/").endswith("/log"):
         provider = url.rstrip("/").removesuffix("/log")
-    named = read_quorum(witness, quorum)
+    named = files.read_quorum(witness, quorum)
     fetch, beside = HttpFetch(url), None if provider is None else Client(provider)
     follower = Monitor(
         fetch,
@@ -58,6 +59,8 @@ def monitor(
         entries,
         None if beside is None else beside.manifest,
         None if beside is None else beside.continuation,
+        None if beside is None else beside.keys,
+        files.read_chain([], keys).statements,
     )
     try:
         while True:

@@ -16,6 +16,10 @@ Trust = Annotated[
     list[str],
     typer.Option(help="The provider's public key: a file, or the key itself. May be given several times."),
 ]
+Keys = Annotated[
+    list[Path] | None,
+    typer.Option(help="The provider's keys file: it leads from the key that you trust to later ones. May be repeated."),
+]
 MergeDelay = Annotated[
     str, typer.Option(help="Time within which the provider promises to log a head: 90s, 10m, 24h.", show_default=True)
 ]
@@ -49,6 +53,7 @@ class ProviderOptions:
     """How to reach the provider, and what it promised."""
 
     provider: Annotated[str | None, typer.Option(help="The provider's URL, to audit a receipt.")] = None
+    keys: Keys = None
     auditor_key: Annotated[
         str | None,
         typer.Option(

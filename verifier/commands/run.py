@@ -21,7 +21,8 @@ from verifiable.checking.verdict import Status, Verdict
 from verifiable.commands.progress import Bars
 from verifiable.errors import PolicyError, VerifiableError
 from verifiable.llama.gguf.lora import Adapter
-from verifiable.request.exchange import Exchange
+from verifiable.manifest.chain import Chain
+from verifiable.request.exchange import Asked, Exchange
 from verifiable.session.challenge import SEED_BYTES, draw_turns
 from verifiable.session.evidence import Evidence
 from verifiable.session.receipt import Receipt
@@ -41,6 +42,7 @@ from verifier.commands.files import Copies, read_clients, read_copies, read_targ
 from verifier.commands.options import CopyOptions, DrawOptions, MachineOptions, ProviderOptions
 from verifier.model.worker import Worker
 from verifier.offline.fault import Fault
+from verifier.provider.chain import fetch_chain
 from verifier.provider.client import Client
 from verifier.provider.remember import Memory
 from verifier.tolerant.calibration import Calibration
@@ -85,6 +87,8 @@ class Plan:
             words += ["--lora", str(adapter)]
         for name in self.trust_names:
             words += ["--trust", name]
+        for path in self.provider.keys or ():
+            words += ["--keys", str(path)]
         copy = {"--text": self.copy.text, "--request": self.copy.request, "--nonce": self.copy.nonce}
         for option, value in copy.items():
             words += [] if value is None else [option, str(value)]
@@ -114,7 +118,7 @@ class Plan:
     def draw_seed(self) -> bytes:
         """The challenge's seed."""
         if self.beacon is not None:
-            keys = b"".join(sorted(key.raw for key in self.trust))
+            keys = b"".join(sorted(key.raw for key in Chain.of(self.trust).trusted))
             return self.beacon.round.seed(self.beacon.chain, hashlib.sha256(keys).digest())
         return os.urandom(SEED_BYTES) if self.seed is None else self.seed
 
@@ -127,11 +131,14 @@ def carry_out(plan: Plan) -> Outcome:
     copies = _copies(plan, target)
     if isinstance(target, Exchange):
         target = receipt_of(target)
+    clients = _clients(plan)
+    chain = _chain(plan)
+    plan = replace(plan, trust=chain)
     if target is not None:
         check_signer(target.manifest, plan.trust)
     if isinstance(target, Receipt):
         _check_opens(target, plan)
-    known = _known(plan)
+    known = _known(plan, clients)
     with ExitStack() as stack:
         bars = stack.enter_context(Bars())
         worker = Worker(plan.model, threads=plan.machine.threads, progress=bars, adapters=plan.adapters)
@@ -194,13 +201,23 @@ def carry_out(plan: Plan) -> Outcome:
         started=started,
         seconds=time.monotonic() - clock,
         model_file=plan.model.name,
-        trusted=tuple(key.vkey() for key in plan.trust),
+        trusted=tuple(key.vkey() for key in chain.trusted),
+        followed=tuple(key.vkey() for key in chain if key not in chain.trusted),
         saved=tuple(auditor.saved),
         beacon=plan.beacon,
         decision=decision,
         calibration=plan.calibration,
         seed_given=plan.seed is not None and seed is not None,
     )
+
+
+def _chain(plan: Plan) -> Chain:
+    """What follows from the trusted keys; asks the provider, where one is named."""
+    url, chain = plan.target if plan.is_url else plan.provider.provider, Chain.of(plan.trust)
+    if url is None:
+        return chain
+    with Client(url) as client:
+        return fetch_chain(client, chain.trusted, chain.statements)
 
 
 def _with_receipts_log(verdict: Verdict, copies: Copies, plan: Plan) -> Verdict:
@@ -223,16 +240,23 @@ class _Known:
     capabilities: Mapping[bytes, bytes] = field(default_factory=dict)
 
 
-def _known(plan: Plan) -> _Known:
-    """The receipts of `--receipts`. Raises PolicyError where they are another provider's, or of no use here."""
+def _clients(plan: Plan) -> list[tuple[Receipt, Asked]] | None:
+    """What the folder of `--receipts` holds. Raises PolicyError where it is of no use here."""
     if plan.draw.receipts is None:
-        return _Known()
+        return None
     if not plan.is_url:
         raise PolicyError(
             "--receipts goes with a provider's address", expected="http:// or https://", found=plan.target
         )
+    return read_clients(plan.draw.receipts)
+
+
+def _known(plan: Plan, clients: Sequence[tuple[Receipt, Asked]] | None) -> _Known:
+    """The receipts of clients. Raises PolicyError where they are another provider's, or of no use here."""
+    if clients is None:
+        return _Known()
     found = []
-    for receipt, asked in read_clients(plan.draw.receipts):
+    for receipt, asked in clients:
         check_signer(receipt.manifest, plan.trust)
         _check_opens(receipt, plan)
         found.append(hold(receipt, asked, plan.trust))

@@ -6,7 +6,7 @@ Exit status: 0 verified; 1 failed, with a reason code; 2 the call or a file is w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +22,7 @@ from verifiable.session.evidence import Evidence
 from verifiable.wire.keys import PublicKey
 from verifier.campaign.plan import parse_time
 from verifier.commands import files
-from verifier.commands.options import Json, MergeDelay, Needed, Nonce, RequestFile, Text, Trust, Witness
+from verifier.commands.options import Json, Keys, MergeDelay, Needed, Nonce, RequestFile, Text, Trust, Witness
 from verifier.monitor import fork as forks
 from verifier.offline import frauds
 from verifier.offline.fault import Fault
@@ -36,6 +36,7 @@ def verify(
     receipt: Annotated[
         Path | None, typer.Argument(help="The receipt that came with an answer, or your client's exchange.")
     ] = None,
+    keys: Keys = None,
     evidence: Annotated[Path | None, typer.Option(help="Evidence of the same session.")] = None,
     text: Text = None,
     request: RequestFile = None,
@@ -62,7 +63,7 @@ def verify(
     as_json: Json = False,
 ) -> int:
     """Check a receipt offline: who said what, and that nothing was changed since."""
-    keys, witnesses = files.read_trust(trust), files.read_quorum(witness, quorum)
+    chain, witnesses = files.read_chain(trust, keys), files.read_quorum(witness, quorum)
     instead = {"--report": report, "--fork": fork, "--fraud": fraud}
     alone = [option for option, path in instead.items() if path is not None]
     beside = (receipt, evidence, text, request, nonce, stream, without_capability, witness or None)
@@ -70,12 +71,12 @@ def verify(
         expected = "a receipt, or one of --fraud, --fork and --report"
         raise PolicyError(f"{alone[0]} stands alone", expected=expected, found="more")
     if report is not None:
-        return _verify_report(report, keys, as_json)
+        return _verify_report(report, chain, as_json)
     if fork is not None:
-        return _say_failure(forks.verify(read(fork, forks.MAX_FORK), keys), as_json)
+        return _say_failure(forks.verify(read(fork, forks.MAX_FORK), chain), as_json)
     if fraud is not None:
         delay = round(1000 * parse_time(merge_delay, "--merge-delay"))
-        return _say_failure(frauds.verify(read(fraud, limits.FRAUD_BYTES), keys, delay), as_json)
+        return _say_failure(frauds.verify(read(fraud, limits.FRAUD_BYTES), chain, delay), as_json)
     if receipt is None:
         raise PolicyError("nothing to verify", expected="a receipt, or --fraud FILE", found="neither")
     parsed = files.read_receipt(receipt)
@@ -85,14 +86,14 @@ def verify(
     copies = files.read_copies(text, request, nonce, parsed)
     shown = None if evidence is None else Evidence.load(evidence)
     came = None if stream is None else read_stream(read(stream, limits.EVIDENCE_BYTES))
-    verdict = verify_with_evidence(held, shown, keys, copies.asked, witnesses)
+    verdict = verify_with_evidence(held, shown, chain, copies.asked, witnesses)
     if came is not None:
-        verdict = with_stream(verdict, held, keys, came)
+        verdict = with_stream(verdict, held, chain, came)
     _say(as_json, verdict.to_json(), show.verification(verdict))
     return verdict.exit_code
 
 
-def _verify_report(path: Path, trust: list[PublicKey], as_json: bool) -> int:
+def _verify_report(path: Path, trust: Sequence[PublicKey], as_json: bool) -> int:
     """What `--report` does. The exit status is the audit's own, where the report holds."""
     try:
         checked = signed_reports.verify_report(read(path, signed_reports.MAX_BYTES), trust)

@@ -13,6 +13,7 @@ from typing import Any
 
 from verifiable.errors import PolicyError
 from verifiable.llama.gguf.lora import Adapter
+from verifiable.manifest.chain import Chain
 from verifiable.wire.keys import PublicKey
 from verifier.fleet.fleet import Job, LostError, carry_out
 from verifier.model.reexecute import Reexecutor
@@ -41,9 +42,9 @@ class FromFiles:
 class AuditorProcess:
     """What an actor is; its methods run in a process of their own."""
 
-    def __init__(self, make: Make, model: str, trust: Sequence[str]) -> None:
+    def __init__(self, make: Make, model: str, trust: Sequence[str], statements: Sequence[bytes]) -> None:
         self._worker = make(model)
-        self._trust = [PublicKey.parse(text) for text in trust]
+        self._trust = Chain.follow([PublicKey.parse(text) for text in trust], statements)
 
     def audit(self, job: Job) -> dict[str, Any]:
         return carry_out(job, self._worker, self._trust)
@@ -56,7 +57,7 @@ class RayPool:
         address: `local` for a cluster on this machine alone, or Ray's address (`ray://host:10001`, `auto`).
         workers: auditors at the same time, of so many `cores` each.
         make: must be picklable.
-        trust: the keys that may have signed manifests.
+        trust: the keys that may have signed manifests; or a `Chain` of them.
 
     Raises:
         ModuleNotFoundError: ray is not installed (the extra `fleet`).
@@ -66,7 +67,8 @@ class RayPool:
     def __init__(self, address: str, workers: int, make: Make, trust: Sequence[PublicKey], cores: float = 1.0) -> None:
         self._ray: Any = import_module("ray")
         self._make = make
-        self._trust = [key.vkey() for key in trust]
+        chain = Chain.of(trust)
+        self._trust = ([key.vkey() for key in chain.trusted], chain.statements)
         self._workers = workers
         options: dict[str, Any] = {"include_dashboard": False, "num_cpus": max(workers, 1)}
         try:
@@ -93,7 +95,7 @@ class RayPool:
             if len(self._busy) + len(self._idle) >= self._workers:
                 _, stale = self._idle.pop(0)  # holds another model
                 self._ray.kill(stale)
-            actor = self._kind.remote(self._make, job.model, self._trust)
+            actor = self._kind.remote(self._make, job.model, *self._trust)
         self._busy[actor.audit.remote(job)] = (job, actor)
 
     def wait(self) -> tuple[Job, Mapping[str, Any] | LostError]:

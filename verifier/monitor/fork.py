@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from verifiable.checking.verdict import Check, Status, Step, Verdict
 from verifiable.errors import MalformedError, VerifiableError, VerificationError
+from verifiable.manifest.chain import Chain
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.merkle import verify_consistency
 from verifiable.wire.keys import PublicKey
@@ -39,9 +40,10 @@ def check_fork(data: bytes, trust: Sequence[PublicKey]) -> Fault:
     """
     try:
         content = json.loads(data)
-        log = next((key for key in trust if key.vkey() == content["log"]), None)
-        if log is None:
+        key = next((key for key in trust if key.vkey() == content["log"]), None)
+        if key is None:
             raise VerificationError("the log's key is not trusted", code="untrusted-key", found=content["log"])
+        log = Chain.of(trust).log_family(key)
         first, second = (open_checkpoint(note.encode(), log).checkpoint for note in content["checkpoints"])
         proof = [bytes.fromhex(value) for value in content["proof"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -51,7 +53,7 @@ def check_fork(data: bytes, trust: Sequence[PublicKey]) -> Fault:
             raise VerificationError("the two checkpoints agree", code="no-conflict")
         return Fault(
             "log-forked",
-            f"{log.name} signed two roots for size {first.size}",
+            f"{key.name} signed two roots for size {first.size}",
             expected=first.root.hex(),
             found=second.root.hex(),
             hint="Proven by what the log itself signed.",
@@ -61,7 +63,7 @@ def check_fork(data: bytes, trust: Sequence[PublicKey]) -> Fault:
         verify_consistency(small.size, large.size, proof, small.root, large.root)
     except VerificationError as error:
         raise VerificationError(
-            f"{log.name} signed sizes {small.size} and {large.size}, and the file has no proof that the one extends "
+            f"{key.name} signed sizes {small.size} and {large.size}, and the file has no proof that the one extends "
             "the other",
             code="nothing-checked",
             expected="two roots for one size, or a consistency proof",

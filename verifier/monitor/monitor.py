@@ -17,10 +17,12 @@ from pathlib import Path
 from verifiable import files, limits
 from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import Manifest
+from verifiable.manifest.statements import KeysFile, Role, Succession
 from verifiable.session.head import Head
 from verifiable.session.opening import Opening
-from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
+from verifiable.tlog.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
 from verifiable.tlog.cosignature import CosignerKey
 from verifiable.tlog.entry import kind_of
 from verifiable.tlog.merkle import (
@@ -108,6 +110,8 @@ class Monitor:
         manifest: gets the provider's signed manifest in force, which a file about two heads needs; remembered, so that
             a provider that hides it later is too late.
         continues: gets the provider's proof that a session's head of one size continues that of another, a prefix path.
+        keys: gets the provider's statements on its keys, by which a key of the log may succeed `log`; remembered.
+        statements: those at hand.
     """
 
     fetch: Fetch
@@ -118,6 +122,8 @@ class Monitor:
     entries: bool = False
     manifest: Callable[[], bytes] | None = None
     continues: Callable[[bytes, int, int], list[bytes]] | None = None
+    keys: Callable[[], KeysFile] | None = None
+    statements: Sequence[bytes] = ()
 
     @property
     def _newest(self) -> Path:
@@ -134,14 +140,14 @@ class Monitor:
         """
         note = self.fetch("checkpoint", limits.NOTE_BYTES)
         try:
-            signed = open_checkpoint(note, self.log, self.witnesses, self.quorum)
+            signed = self._open(note)
         except MalformedError as error:  # what the log serves is no input of the user's: a finding, and asked for again
             raise VerificationError(
                 "the log's checkpoint", code="malformed", expected=error.expected, found=error.found
             ) from error
         new = signed.checkpoint
         remembered = self._remembered()
-        old = None if remembered is None else open_checkpoint(remembered, self.log).checkpoint
+        old = None if remembered is None else open_checkpoint(remembered, self._logs()).checkpoint
         before = old or Checkpoint(new.origin, 0, EMPTY_ROOT)
         if before.size == new.size and before.root != new.root:
             raise self._fork("the log signed two roots for one size", before, new, (remembered or b"", note), ())
@@ -153,6 +159,38 @@ class Monitor:
         if old is None or new.size > old.size:
             _write(self._newest, note)
         return Look(old, new, signed.witnesses, kinds, unshown)
+
+    def _open(self, note: bytes) -> SignedCheckpoint:
+        """A checkpoint that the log's key signed, or one that is shown to succeed it. Raises as `look`."""
+        try:
+            return open_checkpoint(note, self._logs(), self.witnesses, self.quorum)
+        except VerificationError as error:
+            if error.code != "untrusted-key" or self.keys is None:
+                raise
+            try:
+                self._learn(self.keys().statements)
+            except VerificationError as refused:
+                error.hint = f"The provider shows no key that succeeds the log's: {refused.statement}"
+                raise error from refused
+        return open_checkpoint(note, self._logs(), self.witnesses, self.quorum)
+
+    def _logs(self) -> tuple[PublicKey, ...]:
+        path = self.folder / "log.keys"
+        known = KeysFile.load(path).statements if path.exists() else ()
+        return Chain.follow([self.log], (*self.statements, *known)).logs(self.log)
+
+    def _learn(self, statements: Sequence[bytes]) -> None:
+        """Remember the successions of the log's keys: a provider that shows two successors does not take one back."""
+        path = self.folder / "log.keys"
+        known = KeysFile.load(path).statements if path.exists() else ()
+        some = tuple(dict.fromkeys((*known, *(each for each in statements if self._is_of_log(each)))))
+        _write(path, KeysFile(some[: limits.KEY_STATEMENTS]).encode())
+
+    def _is_of_log(self, statement: bytes) -> bool:
+        with contextlib.suppress(MalformedError, VerificationError):
+            said = Succession.open(statement)
+            return said.role is Role.LOG and said.old.name == self.log.name
+        return False
 
     def _compare(
         self, before: Checkpoint, new: Checkpoint, known: bool, notes: tuple[bytes, bytes], tiles: LogTiles

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
+from verifiable.manifest.statements import KeysFile
 from verifiable.net.client import ExchangeError, Failure, HttpClient
 from verifiable.session.records import SESSION_ID_BYTES
 from verifiable.wire.text import HASH_SIZE, from_hex, read_base64url
@@ -69,6 +70,10 @@ class Client:
     def manifest(self) -> bytes:
         """The provider's current manifest, signed; not checked here."""
         return self._get("/v1/manifest", limits.SIGNED_BYTES)
+
+    def keys(self) -> KeysFile:
+        """The provider's statements on its keys; not checked here."""
+        return read_answer(KeysFile.parse, self._get("/v1/keys", limits.KEYS_BYTES))
 
     def sessions(self, most: int) -> list[Listed]:
         """The newest sessions, at most `most`."""

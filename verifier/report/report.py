@@ -245,6 +245,7 @@ def _repeat(outcome: Outcome) -> str:
     if len(manifests) > MOST_MANIFESTS:
         rows.append(("More", f"{len(manifests) - MOST_MANIFESTS} other manifests; the JSON has them all"))
     rows += [("Trusted key", key) for key in outcome.trusted]
+    rows += [("Key that follows it", key) for key in outcome.followed]
     rows += [("Evidence kept", path) for path in outcome.saved]
     listed = "".join(f"<dt>{safe(name)}</dt><dd><code>{safe(text)}</code></dd>" for name, text in rows if text)
     return f"<pre>{safe(outcome.command)}</pre><dl>{listed}</dl>"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def verify_report(data: bytes, trust: Sequence[PublicKey]) -> SignedReport:
         )
     with reading_signed():
         report = _read(body)
-    if signed.key.raw in {PublicKey.parse(key).raw for key in (*report["trusted"], *report["session_keys"])}:
+    if signed.key.raw in {PublicKey.parse(key).raw for key in _audited(report)}:
         raise VerificationError(
             "the report is signed by a provider that it audits",
             code="untrusted-key",
@@ -96,7 +96,7 @@ def _read(body: bytes) -> Mapping[str, Any]:
         told = Status(report["status"])
         counts = {name: report[name] for name in (*COUNTED, "sessions", "exit_code")}
         keys = [str(key) for key in report["trusted"]]
-        session_keys = [str(key) for key in report.get("session_keys", [])]
+        other = {name: [str(key) for key in report.get(name, [])] for name in ("followed", "session_keys")}
         notes = [{**note, "what": str(note["what"])} for note in report["not_shown"]]
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise MalformedError("report", expected="what `verifiable audit --json` prints", found=str(error)) from None
@@ -111,7 +111,12 @@ def _read(body: bytes) -> Mapping[str, Any]:
             found=str(counts),
             hint="Its signer signed that: ask for the evidence, and audit it yourself.",
         )
-    return {**report, "trusted": keys, "session_keys": session_keys, "not_shown": notes}
+    return {**report, "trusted": keys, **other, "not_shown": notes}
+
+
+def _audited(report: Mapping[str, Any]) -> Iterable[str]:
+    """The keys of the provider that a report is about."""
+    return (*report["trusted"], *report["followed"], *report["session_keys"])
 
 
 def signing_key(path: Path) -> tuple[PrivateKey, bool]:

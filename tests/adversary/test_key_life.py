@@ -1,0 +1,284 @@
+"""Keys that are exchanged, stolen and revoked, over HTTP and the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gguf_files import small, write
+from tests.made_up_model import PROMPT, MadeUpProcess
+from tests.sessions import PROVIDER, SESSION, TIME, Recording, ask, made_up, manifest
+from tests.simulator import KEY, LOG, Log, Provider, honest, other_model, serve
+from verifiable.cli import main
+from verifiable.manifest.manifest import Manifest
+from verifiable.manifest.statements import KeysFile, Revocation, Role, Succession
+from verifiable.sampling.logits import Entries
+from verifiable.wire.keys import PrivateKey
+from verifier.commands import run
+
+NEXT, MALLORY = PrivateKey("acme-2027", b"n" * 32), PrivateKey("mallory", b"m" * 32)
+NEXT_SESSION = PrivateKey("acme/session", b"t" * 32)
+NEXT_LOG = PrivateKey("acme/log", b"L" * 32)
+SUCCEEDS = Succession.sign(PROVIDER, NEXT, Role.PROVIDER, TIME + 1000)
+FORKED = Succession.sign(PROVIDER, MALLORY, Role.PROVIDER, TIME + 1000)
+LOG_SUCCEEDS = Succession.sign(LOG, NEXT_LOG, Role.LOG, TIME + 1000)
+NEWER = manifest(session_keys=(NEXT_SESSION.public,), log=NEXT_LOG.public)
+NAMES = f"{PROVIDER.public.label}, now {NEXT.public.label}"
+
+Told = tuple[int, dict[str, Any]]
+Audit = Callable[..., Told]
+
+
+def newer(number: int, row: Callable[[Sequence[int]], Entries] = made_up, stated: Manifest = NEWER) -> Recording:
+    """A session after the exchange of all keys."""
+    made = Recording(stated, bytes([number]) * 16, capability=bytes([number]) * 32)
+    made.provider, made.session_key, made.ended = NEXT, NEXT_SESSION, TIME + 9000
+    made.turn(ask(max_tokens=5), PROMPT, row)
+    made.close()
+    return made
+
+
+def exchanged(*recordings: Recording, statements: Sequence[bytes] | None = (SUCCEEDS, LOG_SUCCEEDS)) -> Provider:
+    """A provider after the exchange of its own and its log's key."""
+    provider = Provider(recordings, Log([made.head() for made in recordings]))
+    provider.log.keys = [LOG, NEXT_LOG]
+    provider.statements, provider.stated = statements, NEWER.sign(NEXT)
+    return provider
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The commands run here, with a made-up model in the place of a process."""
+    monkeypatch.setattr(run, "Worker", MadeUpProcess)
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, small())
+    (tmp_path / "acme.pub").write_text(PROVIDER.public.vkey() + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def audit(capsys: pytest.CaptureFixture[str]) -> Audit:
+    def audited(provider: Provider, *options: str, of: str | None = None) -> Told:
+        known = ["--model", "model.gguf", "--trust", "acme.pub", "--auditor-key", KEY, "--json"]
+        with serve(provider) as url:
+            target = [url] if of is None else [of, "--provider", url]
+            code = main(["audit", *target, *known, *options])
+        out, err = capsys.readouterr()
+        return code, json.loads(out[out.index("{\n") :]) if "{\n" in out else {"error": err}
+
+    return audited
+
+
+@pytest.fixture
+def verify(capsys: pytest.CaptureFixture[str]) -> Audit:
+    def verified(*arguments: str) -> Told:
+        code = main(["verify", *arguments, "--trust", "acme.pub", "--json"])
+        out = capsys.readouterr().out
+        return code, json.loads(out)
+
+    return verified
+
+
+def kept(name: str, *statements: bytes) -> str:
+    Path(name).write_bytes(KeysFile(statements).encode())
+    return name
+
+
+def revoked(key: PrivateKey, time: int, role: Role = Role.SESSION, by: PrivateKey = PROVIDER) -> bytes:
+    return Revocation(role, key.public, time, "the machine was stolen").sign(by)
+
+
+def _served(keys: bytes, path: str, body: bytes) -> bytes:
+    return keys if path == "/v1/keys" else body
+
+
+def codes(facts: dict[str, Any]) -> list[str | None]:
+    return [each.get("code") for each in facts["verdicts"]]
+
+
+def notes(facts: dict[str, Any]) -> set[str]:
+    return {each["id"] for each in facts["not_shown"]}
+
+
+def test_an_audit_follows_the_providers_key_by_what_it_serves(audit: Audit) -> None:
+    code, facts = audit(exchanged(honest(1, stated=manifest(log=LOG.public)), newer(2)))
+    assert (code, facts["status"], facts["followed"]) == (0, "verified-exact", [NEXT.public.vkey()])
+    assert facts["trusted"] == [PROVIDER.public.vkey()]
+    assert "other-signer" not in notes(facts)
+    assert "log-not-shown" not in notes(facts)
+    said = [check["detail"] for each in facts["verdicts"] for check in each["checks"] if check["name"] == "Keys"]
+    assert said == [f"the key that you trust leads to the one that signed: {NAMES}"]
+
+
+@pytest.mark.parametrize("statements", [None, (), (SUCCEEDS, FORKED), (LOG_SUCCEEDS,)])
+def test_a_key_that_the_chain_does_not_reach_accuses_nobody(
+    audit: Audit, verify: Audit, statements: Sequence[bytes] | None
+) -> None:
+    made = newer(2)
+    code, facts = audit(exchanged(made, statements=statements))
+    assert code == 2
+    assert "names no key that signed" in facts["error"]
+    assert "GET /v1/keys" in facts["error"]
+    assert ("two successors" in facts["error"]) is (statements == (SUCCEEDS, FORKED))
+    Path("a.receipt").write_bytes(made.receipt().encode())
+    code, facts = verify("a.receipt", "--keys", kept("acme.keys", *statements or ()))
+    assert (code, facts["code"]) == (3, "untrusted-key")
+
+
+def test_a_keys_file_that_is_none_is_no_chain_and_no_finding(audit: Audit) -> None:
+    for body in (b"junk", KeysFile((b"junk", SUCCEEDS[:-1])).encode()):
+        provider = exchanged(newer(2))
+        provider.change = partial(_served, body)
+        code, facts = audit(provider)
+        assert code == 2
+        assert "Left out" in facts["error"]
+        code, facts = audit(provider, "--keys", kept("acme.keys", SUCCEEDS, LOG_SUCCEEDS))
+        assert (code, facts["status"]) == (0, "verified-exact")
+        assert "--keys acme.keys" in facts["command"]
+
+
+def test_old_and_new_receipts_verify_by_the_old_key_alone(verify: Audit, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = kept("acme.keys", SUCCEEDS, LOG_SUCCEEDS)
+    for name, made in (("old", honest(1)), ("new", newer(2))):
+        Path(f"{name}.receipt").write_bytes(made.receipt().encode())
+        code, _ = verify(f"{name}.receipt", "--keys", keys)
+        assert code == 0
+    assert main(["verify", "new.receipt", "--keys", keys, "--trust", "acme.pub"]) == 0
+    assert f"Signed by {NAMES}" in capsys.readouterr().out
+
+
+def test_what_is_signed_with_a_stolen_session_key_is_no_pass(audit: Audit, verify: Audit) -> None:
+    """The thief's own machine runs the model well: everything but the key holds."""
+    made = honest(1)
+    Path("a.receipt").write_bytes(made.receipt().encode())
+    for time, status, code in ((TIME + 5000, 3, "key-revoked"), (TIME + 5001, 0, None)):
+        provider = Provider([made])
+        provider.statements = [revoked(SESSION, time)]
+        found, facts = audit(provider)
+        assert (found, codes(facts)) == (status, [code])
+        assert facts["verdicts"][0]["tokens_checked"] == 5
+        assert ("key-revoked-later" in notes(facts)) is (code is None)
+        found, facts = verify("a.receipt", "--keys", kept("acme.keys", *provider.statements))
+        assert (found, facts.get("code")) == (status, code)
+
+
+def test_a_stolen_provider_key_counts_no_more_once_it_is_revoked(verify: Audit) -> None:
+    """Mallory has the old key, names session keys of her own, and signs today; or dates it back, which is said."""
+    hers = PrivateKey("acme/session", b"h" * 32)
+    for ended, status in ((TIME + 9000, 3), (TIME + 3000, 0)):
+        made = Recording(manifest(session_keys=(hers.public,)), session_key=hers, ended=ended)
+        made.turn(ask(), PROMPT)
+        Path("a.receipt").write_bytes(made.receipt().encode())
+        keys = kept("acme.keys", SUCCEEDS, revoked(PROVIDER, TIME + 4000, Role.PROVIDER, NEXT))
+        code, facts = verify("a.receipt", "--keys", keys)
+        assert (code, facts.get("code")) == (status, "key-revoked" if status else None)
+        assert ("key-revoked-later" in notes(facts)) is (status == 0)
+
+
+def test_an_old_keys_file_that_is_shown_again_hides_a_revocation(verify: Audit) -> None:
+    """Nobody can show that there is no newer statement: what is verified rests on the keys file at hand."""
+    Path("a.receipt").write_bytes(honest(1).receipt().encode())
+    old, new = kept("old.keys"), kept("new.keys", revoked(SESSION, TIME))
+    assert [verify("a.receipt", "--keys", name)[0] for name in (old, new)] == [0, 3]
+    assert verify("a.receipt", "--keys", old, "--keys", new)[0] == 3
+
+
+def test_a_provider_does_not_revoke_its_way_out(audit: Audit, verify: Audit) -> None:
+    provider = Provider([honest(1, other_model)])
+    provider.statements = [revoked(SESSION, 0), revoked(PROVIDER, 0, Role.PROVIDER)]
+    code, facts = audit(provider)
+    assert (code, codes(facts)) == (1, ["logits-differ"])
+    said = [check["passed"] for check in facts["verdicts"][0]["checks"] if check["name"] == "Keys"]
+    assert said == [None, None]
+
+
+def test_what_was_seen_under_the_old_key_contradicts_what_is_shown_under_the_new_one(
+    audit: Audit, verify: Audit, here: Path
+) -> None:
+    first = newer(1)
+    first.provider = PROVIDER
+    provider = exchanged(first)
+    provider.stated = NEWER.sign(PROVIDER)
+    assert audit(provider, "--state", "state")[0] == 0
+    code, facts = audit(exchanged(newer(1, stated=replace(NEWER, valid_to=TIME + 999_999))), "--state", "state")
+    assert (code, codes(facts)) == (1, ["two-histories"])
+    (file,) = (path for path in facts["saved"] if path.endswith(".fraud"))
+    keys = kept("acme.keys", SUCCEEDS, revoked(NEXT_SESSION, 0, by=NEXT))
+    code, facts = verify("--fraud", file, "--keys", keys)
+    assert (code, facts["code"]) == (1, "two-histories")
+    assert "was revoked: the machine was stolen" in facts["hint"]
+    assert verify("--fraud", file)[0] == 3
+
+
+def test_a_monitor_goes_on_across_an_exchange_of_the_logs_key(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = [bytes([at]) for at in range(20)]
+    provider = Provider([], Log(entries, size=5))
+
+    def look(keys: Sequence[PrivateKey], size: int, *statements: bytes) -> tuple[int, str]:
+        provider.log.keys, provider.log.size, provider.statements = list(keys), size, statements
+        with serve(provider) as url:
+            code = main(["log", "monitor", f"{url}/log", "--trust", LOG.public.vkey(), "--state", "state", "--once"])
+        return code, "".join(capsys.readouterr())
+
+    assert look([LOG], 5)[0] == 0
+    assert look([LOG, NEXT_LOG], 7)[0] == 0  # both sign: who knows the old key alone goes on
+    code, said = look([NEXT_LOG], 9)
+    assert (code, "not signed by a key that you trust" in said) == (3, True)
+    other = Succession.sign(LOG, PrivateKey("acme/log", b"z" * 32), Role.LOG, TIME)
+    code, said = look([NEXT_LOG], 10, LOG_SUCCEEDS)
+    assert (code, "10 entries, consistent with the 7 seen before" in said) == (0, True)
+    assert look([NEXT_LOG], 11)[0] == 0  # it remembers the succession
+    provider.log.entries[3] = b"rewritten"
+    code, said = look([NEXT_LOG], 11)
+    assert (code, "two roots for one size" in said) == (1, True)
+    (file,) = here.glob("state/fork-*.json")
+    arguments = ["verify", "--fork", str(file), "--trust", LOG.public.vkey()]
+    assert main(arguments) == 3
+    assert main([*arguments, "--keys", kept("acme.keys", LOG_SUCCEEDS)]) == 1
+    capsys.readouterr()
+    assert look([PrivateKey("acme/log", b"z" * 32)], 12, LOG_SUCCEEDS, other)[0] == 3  # two successors
+
+
+def test_a_log_whose_key_was_revoked_is_not_read_by_it(audit: Audit) -> None:
+    made = honest(1, stated=manifest(log=LOG.public))
+    provider = Provider([made], Log([made.head()]))
+    provider.statements = [revoked(LOG, TIME, Role.LOG)]
+    code, facts = audit(provider)
+    assert (code, codes(facts)) == (0, [None])
+    assert "the log's key was revoked" in next(
+        each["what"] for each in facts["not_shown"] if each["id"] == "log-not-shown"
+    )
+    provider.statements = [revoked(LOG, TIME + 2000, Role.LOG), LOG_SUCCEEDS]
+    provider.log.keys = [NEXT_LOG]
+    code, facts = audit(provider)
+    assert (code, "log-not-shown" in notes(facts)) == (0, False)
+
+
+def test_keys_show_tells_the_chain_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    provider = exchanged(newer(1), statements=[SUCCEEDS, revoked(SESSION, TIME, by=NEXT), b"junk"])
+    with serve(provider) as url:
+        assert main(["keys", "show", url, "--trust", "acme.pub"]) == 0
+        shown = capsys.readouterr().out
+        assert main(["keys", "show", kept("k", *provider.statements or ()), "--trust", "acme.pub"]) == 0
+    assert capsys.readouterr().out == shown
+    for line in (
+        f"You trust {PROVIDER.public.label}",
+        f"provider key {PROVIDER.public.label} is followed by {NEXT.public.label}",
+        f"session key {SESSION.public.label} is revoked by {NEXT.public.label}: the machine was stolen",
+        "left out: statement 3",
+        f"Manifests count by: {PROVIDER.public.label}, {NEXT.public.label}",
+    ):
+        assert line in shown
+    assert main(["keys", "show", "k", "--trust", "acme.pub", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [each["trusted_by"] for each in facts["keys"]] == [PROVIDER.public.vkey()] * 2
+    assert facts["revocations"][0]["reason"] == "the machine was stolen"
+    assert main(["keys", "show", "acme.pub", "--trust", "acme.pub"]) == 2
+    with serve(Provider([honest(1)])) as url:
+        assert main(["keys", "show", url, "--trust", "acme.pub"]) == 3
