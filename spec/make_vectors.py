@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from spec.generate import asking, evidences, example, exchanges, frauds, objects, primitives, receipts, trees
+from spec.generate import asking, evidences, example, exchanges, frauds, keylife, objects, primitives, receipts, trees
 from spec.generate.cases import VectorFile
 
 HERE = Path(__file__).resolve().parent
@@ -41,6 +41,7 @@ FILES: tuple[Callable[[], VectorFile], ...] = (
     exchanges.exchange,
     exchanges.answer,
     frauds.fraud,
+    keylife.keys,
 )
 
 

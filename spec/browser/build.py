@@ -31,6 +31,7 @@ SCRIPTS = (
     "merkle",
     "objects",
     "manifest",
+    "keys",
     "request",
     "exchange",
     "sampling",

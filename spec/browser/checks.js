@@ -28,24 +28,28 @@ class Report {
 }
 
 /** How to name a provider: by the trusted key, and what its holder calls itself where that is another name. */
-const signedBy = (key, manifest) =>
-  key.label + (manifest.provider === key.name ? "" : `, which calls itself ${manifest.provider}`);
+const signedBy = (key, manifest, trusted) => {
+  const chain = Chain.of(trusted);
+  const called = manifest.provider === chain.rootOf(key).name ? "" : `, which calls itself ${manifest.provider}`;
+  return chain.nameOf(key) + called;
+};
 
 /** Steps that receipts and evidence share: signatures, manifest, tree, leaves, structure, times. */
 function checkSession(file, trusted, report) {
+  const chain = Chain.of(trusted);
   const { key, manifest } = report.make(
     "Manifest signed by a provider that you trust",
     () => {
-      const opened = openEnvelope(file.manifest, trusted, MANIFEST_TYPE);
+      const opened = openEnvelope(file.manifest, chain, MANIFEST_TYPE);
       return { key: opened.key, manifest: readingSigned(() => parseManifest(opened.payload)) };
     },
-    (found) => signedBy(found.key, found.manifest),
+    (found) => signedBy(found.key, found.manifest, chain),
   );
-  const head = report.make(
+  const { sessionKey, ...head } = report.make(
     "Head of the session log signed by a key of that manifest",
     () => {
-      const { payload } = openEnvelope(file.head, manifest.sessionKeys, HEAD_TYPE);
-      const found = readingSigned(() => parseHead(payload));
+      const { payload, key: sessionKey } = openEnvelope(file.head, manifest.sessionKeys, HEAD_TYPE);
+      const found = { ...readingSigned(() => parseHead(payload)), sessionKey };
       if (found.interim) throw new Failure("incomplete", "the head was signed in the middle of a turn");
       const what = "the head was made under another manifest than the one beside it";
       differs("other-manifest", what, manifest.digest, found.manifest);
@@ -98,7 +102,7 @@ function checkSession(file, trusted, report) {
     () => `opened ${showTime(opened.time)}, signed ${showTime(head.time)}`,
   );
   const closed = marks.at(-1).leaf.kind === "close";
-  return { key, manifest, head, hidden, leaves: file.opening.leaves, opened, tokens, spans, closed };
+  return { key, sessionKey, chain, manifest, head, hidden, leaves: file.opening.leaves, opened, tokens, spans, closed };
 }
 
 function checkOpening({ leaves, proof }, { size, root }) {
@@ -204,7 +208,7 @@ function checkReceipt(receipt, trusted, text, report) {
       () => {
         if (!session.manifest.log)
           throw new Failure("untrusted-key", "the receipt claims a log that the manifest does not name");
-        return checkTlogProof(fromUtf8(receipt.log, "log proof"), receipt.head, session.manifest.log);
+        return checkTlogProof(fromUtf8(receipt.log, "log proof"), receipt.head, session.chain.logs(session.manifest.log));
       },
       (found) => `entry ${found.index} of ${found.size} in ${session.manifest.log.name}`,
     );
@@ -405,7 +409,7 @@ function checkReplay({ turn, end, shown, suppressed }) {
 function checkAnswers(held, turn, session) {
   const other = (what) => new Failure("no-evidence", `the evidence answers another question than was asked: ${what}`);
   if (!same(held.head.session, session.head.session)) throw other("another session than the receipt's");
-  if (!same(held.key.kid, session.key.kid)) throw other("another provider's session");
+  if (!same(held.chain.rootOf(held.key).kid, session.chain.rootOf(session.key).kid)) throw other("another provider's session");
   if (!session.turns.some((opened) => opened.turn.turn === turn)) throw other("other turns than the receipt's");
 }
 

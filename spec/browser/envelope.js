@@ -139,26 +139,30 @@ class WitnessKey extends PublicKey {
   }
 }
 
-/** Size and root of a log, from a checkpoint that the log's key signed, and which of these witnesses cosigned it. */
+/** Size and root of a log, from a checkpoint that its key or one of several signed, and which witnesses cosigned it. */
 function openCheckpoint(text, log, witnesses = []) {
   const note = parseNote(text);
-  const mine = note.signatures.filter(({ name, id }) => name === log.name && same(id, log.id));
-  if (!mine.length) throw new Failure("untrusted-key", "the checkpoint is not signed by the log's key", log.name);
-  for (const { signature } of mine) log.verify(utf8(note.text), signature);
-  const names = new Set();
+  const signed = (key) => note.signatures.filter(({ name, id }) => name === key.name && same(id, key.id));
+  const keys = [log].flat().filter((key) => signed(key).length);
+  if (!keys.length) throw new Failure("untrusted-key", "the checkpoint is not signed by the log's key");
+  for (const key of keys) for (const { signature } of signed(key)) key.verify(utf8(note.text), signature);
+  const [names, times] = [new Set(), new Map()];
   for (const witness of witnesses) {
     for (const { name, id, signature } of note.signatures) {
       if (name !== witness.name || !same(id, witness.id)) continue;
       witness.cosigned(note.text, signature);
       names.add(name);
+      const seen = 1000n * (bigFromBytes(signature.subarray(0, 8)) + 1n);
+      if (!times.has(name) || seen < times.get(name)) times.set(name, seen);
     }
   }
   const [origin, size, root, ...extensions] = note.text.split("\n");
   if (root === undefined || extensions.pop() !== "" || !origin || extensions.includes(""))
     throw malformed("checkpoint", "origin, size and root");
   const head = { origin, size: decimalOf(size, "checkpoint size"), root: fromBase64(root, "checkpoint root", 32) };
-  head.witnesses = [...names];
-  if (origin !== log.name) throw new Failure("wrong-origin", "a checkpoint of another log", log.name, origin);
+  Object.assign(head, { witnesses: [...names], times, key: keys.at(-1) });
+  const other = keys.find(({ name }) => name !== origin);
+  if (other) throw new Failure("wrong-origin", "a checkpoint of another log", other.name, origin);
   return head;
 }
 
@@ -175,7 +179,7 @@ function checkTlogProof(text, entry, log) {
   const index = decimalOf(first.slice(6), "log proof: index");
   const path = lines.map((line) => fromBase64(line, "log proof: hash", 32));
   const note = text.slice(border + 2);
-  const { size, root } = openCheckpoint(note, log);
+  const { size, root, key } = openCheckpoint(note, log);
   checkInclusion(leafHash(entry), index, size, path, root);
-  return { index, size, note, log };
+  return { index, size, note, log: key };
 }

@@ -33,21 +33,30 @@ const nothing = (what) => new Failure("nothing-checked", `${what}: the file prov
 
 /** What a fraud file proves against the holder of a trusted key: a reason code, and where. */
 function checkFraud(file, trusted, report, delay = MERGE_DELAY) {
+  const chain = Chain.of(trusted);
   const manifests = report.make(
     "Signed by a provider that you trust",
     () =>
       file.manifests.map((item) => {
-        const { payload, key } = openEnvelope(item, trusted, MANIFEST_TYPE);
-        return { ...readingSigned(() => parseManifest(payload)), key };
+        const { payload, key } = openEnvelope(item, chain, MANIFEST_TYPE);
+        return { ...readingSigned(() => parseManifest(payload)), key, chain };
       }),
-    ([manifest]) => signedBy(manifest.key, manifest),
+    ([manifest]) => signedBy(manifest.key, manifest, chain),
   );
   const proven = report.make(
     "The provider’s own signatures contradict each other",
     () => FRAUDS[file.kind](file, manifests, delay),
     (found) => found.what,
   );
-  return { session: null, turn: null, position: null, ...proven, signedBy: signedBy(manifests[0].key, manifests[0]) };
+  const revoked = manifests.flatMap(({ key, sessionKeys, log }) => [
+    chain.revoked(key),
+    ...sessionKeys.map((each) => chain.revoked(each, "session", key)),
+    ...(log ? chain.logFamily(log).map((each) => chain.revoked(each, "log", key)) : []),
+  ]);
+  const named = [...new Set(revoked.filter(Boolean).map(revokedText))].join("; ");
+  if (named) report.make("Revocations, which change nothing here", () => null, named);
+  const by = signedBy(manifests[0].key, manifests[0], chain);
+  return { session: null, turn: null, position: null, ...proven, signedBy: by };
 }
 
 const headUnder = (data, manifest) => {
@@ -68,12 +77,13 @@ function loggedHead(entry, manifest) {
 
 function checkpointUnder(data, manifest) {
   if (!manifest.log) throw new Failure("untrusted-key", "the manifest names no log");
-  return openCheckpoint(fromUtf8(data, "checkpoint"), manifest.log);
+  return openCheckpoint(fromUtf8(data, "checkpoint"), manifest.chain.logFamily(manifest.log));
 }
 
 /** Two heads, each under its manifest, where one key signed those. */
 function headsOfOne(signed, manifests) {
-  if (manifests.some(({ key }) => !same(key.kid, manifests[0].key.kid)))
+  const [root, ...roots] = manifests.map(({ key, chain }) => chain.rootOf(key).kid);
+  if (roots.some((other) => !same(root, other)))
     throw nothing("the manifests are of two providers");
   return signed.map((data, i) => headUnder(data, manifests[i] ?? manifests[0]));
 }

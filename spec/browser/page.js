@@ -1,7 +1,7 @@
 // The page: what a person chooses, pastes and types, and the button.
 
-const given = { receipt: null, evidence: null, fraud: null, exchange: null, text: null };
-const KIND_NAMES = { receipt: "Receipt", evidence: "Evidence", fraud: "Fraud file", exchange: "Exchange", text: "Answer’s text" };
+const given = { receipt: null, evidence: null, fraud: null, keys: null, exchange: null, text: null };
+const KIND_NAMES = { receipt: "Receipt", evidence: "Evidence", fraud: "Fraud file", keys: "Keys file", exchange: "Exchange", text: "Answer’s text" };
 
 /** Bytes of a file, or of the base64url text in which an API hands it out. */
 function unwrap(bytes) {
@@ -22,6 +22,7 @@ function kindOf(bytes) {
   if (isExchange(bytes)) return "exchange";
   if (bytes.length < 7 || bytes[0] >> 5 !== 5 || bytes[1] !== 1 || bytes[3] !== 2) return "text";
   if (bytes[4] >> 5 === 2) return "receipt"; // 2: a head
+  if (bytes[4] >> 5 === 4) return "keys"; // 2: a list of statements
   return bytes[6] >> 5 === 4 ? "fraud" : "evidence"; // 2: a kind; 3: a list of manifests, or a head
 }
 
@@ -75,6 +76,7 @@ async function submit(event) {
       receipt: pasted ? unwrap(utf8(pasted)) : (given.receipt?.bytes ?? null),
       evidence: given.evidence?.bytes ?? null,
       fraud: given.fraud?.bytes ?? null,
+      keys: given.keys?.bytes ?? null,
       exchange: given.exchange?.bytes ?? null,
       text: given.text ? fromUtf8(given.text.bytes, "the text file") : typed === "" ? null : typed,
       trusted: byId("trusted").value,

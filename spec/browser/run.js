@@ -37,11 +37,13 @@ const breathe = () => new Promise((resolve) => setTimeout(resolve));
 async function check(given) {
   const report = new Report();
   const found = { steps: report.steps, failure: null, session: null, fraud: null, text: given.text, exchange: null };
-  Object.assign(found, { held: false, logged: null, log: false, replayed: 0, left: [] });
+  Object.assign(found, { held: false, logged: null, log: false, replayed: 0, left: [], later: [], ignored: [] });
   checkedSignatures.length = 0;
   try {
-    const keys = keysOf(given.trusted);
-    if (!keys.length) throw new Failure("untrusted-key", "No key to trust was entered");
+    const trusted = keysOf(given.trusted);
+    if (!trusted.length) throw new Failure("untrusted-key", "No key to trust was entered");
+    const keys = new Chain(trusted, given.keys ? parseKeys(given.keys) : []);
+    found.ignored = keys.ignored;
     if (given.fraud) found.fraud = proveFraud(given.fraud, keys, report);
     const quorum = quorumOf(given);
     const files = withExchange(given, report);
@@ -51,6 +53,10 @@ async function check(given) {
       report.about = "Provider’s log";
       checkQuorum({ logged: found.logged }, quorum, report);
       found.log = true;
+    }
+    if (found.session) {
+      report.about = "Keys";
+      found.later = checkRevocations(found.judged, quorum, report);
     }
     await secondOpinion(report);
   } catch (error) {
@@ -105,7 +111,7 @@ async function checkFiles({ receipt, evidence, text, exchange }, keys, report, f
     );
     held = checkReceipt(parsed, keys, evidence ? null : text, report);
     if (exchange && !evidence) checkRequest({ session: held }, parsed.turn, exchange, null, report);
-    Object.assign(found, { session: held, held: true, turn: parsed.turn, signed: held.head.time, logged: held.logged, opens: parsed.opens });
+    Object.assign(found, { session: held, judged: held, held: true, turn: parsed.turn, signed: held.head.time, logged: held.logged, opens: parsed.opens });
   }
   if (!evidence) return;
   await breathe();
@@ -123,6 +129,7 @@ async function checkFiles({ receipt, evidence, text, exchange }, keys, report, f
   }
   const spans = held?.spans.length > session.spans.length ? held.spans : session.spans;
   found.session = { ...session, spans };
+  found.judged = held ?? session;
   found.signed = (held ?? session).head.time;
   if (!held) found.turn = turnMeant(session.turns, exchange, text);
   if (text !== null) checkText(found.session, found.turn, text, report);

@@ -14,7 +14,7 @@ function element(tag, className, ...children) {
 const foreign = (text) => element("bdi", "", String(text));
 const hash = (bytes) => element("span", "hash", hex(bytes));
 
-function verdictOf({ failure, replayed, session, fraud, accusing }) {
+function verdictOf({ failure, replayed, session, fraud, accusing, ignored }) {
   if (!failure && fraud) {
     const said = `Signed by ${fraud.signedBy}: ${fraud.what}.`;
     const heading = element("h2", "", "✗ It proves fraud");
@@ -24,7 +24,7 @@ function verdictOf({ failure, replayed, session, fraud, accusing }) {
   }
   if (!failure) {
     const tokens = replayed ? ` ${replayed} tokens follow from their records and the key of the draw.` : "";
-    const said = `Signed by ${signedBy(session.key, session.manifest)}, and nothing was changed since.${tokens}`;
+    const said = `Signed by ${signedBy(session.key, session.manifest, session.chain)}, and nothing was changed since.${tokens}`;
     return element("section", "verdict holds", element("h2", "", "✓ It holds"), element("p", "", foreign(said)));
   }
   const open = accusing || INCONCLUSIVE.includes(failure.code); // a file that proves nothing accuses nobody
@@ -39,6 +39,8 @@ function verdictOf({ failure, replayed, session, fraud, accusing }) {
   const facts = [["Reason code", element("code", "", failure.code)]];
   if (failure.expected != null) facts.push(["Expected", foreign(failure.expected)]);
   if (failure.found != null) facts.push(["Found", foreign(failure.found)]);
+  if (failure.code === "untrusted-key")
+    for (const what of ignored) facts.push(["Left out of the keys file", foreign(what)]);
   box.append(definitions(facts));
   return box;
 }

@@ -225,6 +225,24 @@ const OPERATIONS = {
     const session = found.session && hex(found.session);
     return { code: found.code, signed_by: found.signedBy, session, turn: found.turn, position: found.position };
   },
+  keys(entry) {
+    const chain = new Chain(vectorTrust(entry), parseKeys(fromBase64(entry.input)));
+    const found = {
+      keys: chain.keys.map((key) => [vkeyOf(key), vkeyOf(chain.rootOf(key)), plain(chain.revoked(key)?.time ?? null)]),
+      left_out: chain.ignored.length,
+    };
+    if (entry.log) found.logs = chain.logs(PublicKey.parse(entry.log)).map(vkeyOf);
+    if (!entry.receipt) return found;
+    try {
+      const quorum = entry.witnesses ? quorumOf({ witnesses: entry.witnesses.join("\n") }) : null;
+      const held = checkReceipt(parseReceipt(fromBase64(entry.receipt)), chain, entry.text, new Report());
+      if (quorum) checkQuorum(held, quorum, new Report());
+      return { ...found, receipt: [null, checkRevocations(held, quorum, new Report()).length > 0] };
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      return { ...found, receipt: [error.code, false] };
+    }
+  },
 };
 
 /** Fields under the names of the vectors: snake case, bytes as hexadecimal digits. */
@@ -233,9 +251,11 @@ function showFields(fields) {
   return Object.fromEntries(Object.entries(fields).map(([name, value]) => [snake(name), plain(value)]));
 }
 
-function showSession({ key, manifest, head, spans, closed }) {
+const vkeyOf = (key) => `${key.label}+${btoa(String.fromCharCode(1, ...key.bytes))}`;
+
+function showSession({ key, manifest, chain, head, spans, closed }) {
   return {
-    signed_by: signedBy(key, manifest),
+    signed_by: signedBy(key, manifest, chain),
     session: hex(head.session),
     size: plain(head.size),
     turns: spans.length,

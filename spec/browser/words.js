@@ -10,7 +10,10 @@ const MEANING = {
     "The file is damaged or is no file of this kind. That is not the provider’s word, whoever changed it: get it again.",
   "newer-version": "It is of a newer version of the protocol than this program. Check it with a newer release.",
   "untrusted-key":
-    "Somebody signed it, but nobody whom you trust. Either the key that you entered or the file is another provider’s.",
+    "Somebody signed it, but nobody whom you trust. Either the key that you entered or the file is another provider’s; or " +
+    "the provider changed its key: choose its keys file too, which its address gives under /v1/keys.",
+  "key-revoked":
+    "A key on which it rests was revoked before it was signed: somebody else may have had it by then.",
   "bad-signature":
     "The signature does not fit: the file was changed on its way, or somebody else signed it. Get it again.",
   "unsupported-algorithm":
@@ -67,7 +70,7 @@ const FINISH = ["it ended", "cut by length", "cancelled", "an error"];
 const NONCE = ["the request’s", "the request’s seed", "the provider’s"];
 
 /** What a reader might take for shown, and is not: ids of CAVEATS, details, and the turns of which each is said. */
-function notShown({ session, held, turn, signed, text, exchange, logged, log, replayed, left }) {
+function notShown({ session, held, turn, signed, text, exchange, logged, log, replayed, left, later }) {
   const notes = [["model-not-run"]];
   if (!exchange) notes.push(["request-not-given"]);
   else if (exchange.received === null || exchange.sent === null) notes.push(["times-not-given"]);
@@ -91,6 +94,7 @@ function notShown({ session, held, turn, signed, text, exchange, logged, log, re
   else of("records-not-replayed", [...new Set([...left, ...numbers(partly)])].sort((a, b) => a - b));
   const alone = "the log’s own key alone signed the proof’s checkpoint: no witness was named";
   if (!log) notes.push(["log-not-shown", logged ? alone : "no proof of it was given"]);
+  for (const what of later) notes.push(["key-revoked-later", what]);
   if (!session.closed) notes.push(["session-open"]);
   if (session.manifest.valueKind === 1) notes.push(["not-raw-logits"]);
   else if (!session.manifest.invariant) notes.push(["not-invariant"]);

@@ -18,8 +18,11 @@ from verifiable.checking.asked import check_asked
 from verifiable.checking.checks import OpenedSession, check_evidence, check_receipt, signed_by
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
 from verifiable.checking.membership import check_quorum
+from verifiable.checking.offline import verify
 from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import Manifest, open_manifest
+from verifiable.manifest.statements import KeysFile
 from verifiable.request.exchange import Exchange
 from verifiable.request.request import parse_body, parse_canonical
 from verifiable.sampling.logits import Entries
@@ -33,7 +36,7 @@ from verifiable.session.receipt import Receipt, reader_capability
 from verifiable.session.records import Close, End, Leaf, Open, Token, Turn
 from verifiable.tlog import merkle
 from verifiable.tlog.checkpoint import open_checkpoint
-from verifiable.tlog.cosignature import CosignerKey, Quorum
+from verifiable.tlog.cosignature import NOBODY, CosignerKey, Quorum
 from verifiable.tlog.proof import TlogProof
 from verifiable.wire import cose, encoding
 from verifiable.wire.keys import PublicKey
@@ -417,6 +420,23 @@ def fraud(case: Case) -> Any:
     }
 
 
+def keys(case: Case) -> Any:
+    """What a keys file leads to, and what a receipt is worth by it: its code, and whether a key was revoked later."""
+    chain = Chain.follow(trusted(case), KeysFile.parse(base64.b64decode(case["input"])).statements)
+    found: dict[str, Any] = {"keys": [], "left_out": len(chain.ignored)}
+    for each in chain:
+        root, revoked = chain.root_of(each), chain.revoked(each)
+        found["keys"].append([each.vkey(), (root or each).vkey(), None if revoked is None else revoked.time])
+    if "log" in case:
+        found["logs"] = [each.vkey() for each in chain.logs(PublicKey.parse(case["log"]))]
+    if "receipt" in case:
+        quorum = Quorum.of(witnesses(case)) if "witnesses" in case else NOBODY
+        verdict = verify(base64.b64decode(case["receipt"]), trust=chain, text=case.get("text"), quorum=quorum)
+        later = any(note.id == "key-revoked-later" for note in verdict.notes)
+        found["receipt"] = [verdict.code, later]
+    return found
+
+
 OPERATIONS: dict[str, Callable[[Case], Any]] = {
     "cbor": cbor,
     "key": key,
@@ -439,4 +459,5 @@ OPERATIONS: dict[str, Callable[[Case], Any]] = {
     "exchange": exchange,
     "answer": answer,
     "fraud": fraud,
+    "keys": keys,
 }

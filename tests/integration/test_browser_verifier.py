@@ -37,7 +37,9 @@ from tests.integration.chromium import Page, browse, find
 from tests.needs import missing_program
 from tests.vector_files import FILES, same
 from verifiable.checking.caveats import CAVEATS
+from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.manifest.manifest import AdapterFile, Rope
+from verifiable.manifest.statements import KeysFile, Revocation, Role, Succession
 from verifiable.request.exchange import Exchange
 from verifiable.session.evidence import Kind
 from verifiable.session.records import Finish
@@ -359,6 +361,36 @@ def test_the_page_believes_witnesses_and_not_the_logs_own_key(page: Page) -> Non
         assert said in text
         if said.startswith("✓"):
             assert (missing in text) == (not named)
+    assert page.complaints == []
+
+
+def test_the_page_follows_keys_by_the_file_that_is_dropped_beside_the_receipt(page: Page) -> None:
+    chain = Succession.sign(PROVIDER, OTHER, Role.PROVIDER, OPENED)
+    receipt = STORY.receipt(1)
+    newer = replace(receipt, manifest=MANIFEST.sign(OTHER))
+    time = STORY.head().time
+    stolen = [Revocation(Role.SESSION, SESSION_KEY.public, at, "stolen").sign(PROVIDER) for at in (time, time + 1)]
+    forked = Succession.sign(PROVIDER, WITNESSES[0], Role.PROVIDER, OPENED)
+    names = f"{PROVIDER.public.label}, now {OTHER.public.label}"
+    for made, statements, *said in (
+        (newer, None, "untrusted-key", "choose its keys file too"),
+        (newer, [chain], "✓ It holds", f"Signed by {names}"),
+        (newer, [chain, forked], "untrusted-key", "two successors"),
+        (receipt, [stolen[0]], "Not decided", "key-revoked", "was revoked: stolen"),
+        (receipt, [stolen[1]], "✓ It holds", CAVEATS["key-revoked-later"]),
+        (receipt, [chain], "✓ It holds", f"Signed by {PROVIDER.public.label},"),
+    ):
+        page.evaluate("document.querySelectorAll('#chosen button').forEach((button) => button.click())")
+        files = {"a": made.encode()} | ({} if statements is None else {"k": KeysFile(tuple(statements)).encode()})
+        text = give(page, files)
+        assert [part for part in said if part not in text] == []
+    page.evaluate("document.querySelectorAll('#chosen button').forEach((button) => button.click())")
+    head = STORY.head()
+    other = replace(head, root=bytes(32)).sign(SESSION_KEY)
+    file = Fraud(FraudKind.TWO_HEADS, (receipt.manifest, newer.manifest), (head.sign(SESSION_KEY), other))
+    text = give(page, {"f": file.encode(), "k": KeysFile((chain, stolen[0])).encode()})
+    assert "✗ It proves fraud" in text
+    assert "Revocations, which change nothing here" in text
     assert page.complaints == []
 
 

@@ -53,7 +53,7 @@ class Question:
 def check_answers(opened: OpenedEvidence, held: OpenedReceipt) -> None:
     """Raise VerificationError (`no-evidence`) unless the evidence opens the receipt's own turn of its session."""
     Question(held.session.head.session).check_head(opened.session.head)
-    mine, theirs = held.session.signed.key, opened.session.signed.key
+    mine, theirs = held.session.signed.provider, opened.session.signed.provider
     if mine.kid != theirs.kid:
         raise _other("another provider's session", f"signed under {mine.label}", theirs.label)
     check_holds(opened, held.receipt.turn)
