@@ -13,7 +13,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from spec.generate import asking, evidences, example, exchanges, frauds, keylife, objects, primitives, receipts, trees
+from spec.generate import (
+    asking,
+    evidences,
+    example,
+    exchanges,
+    frauds,
+    keylife,
+    objects,
+    primitives,
+    receipts,
+    trees,
+    verdicts,
+)
 from spec.generate.cases import VectorFile
 
 HERE = Path(__file__).resolve().parent
@@ -42,6 +54,7 @@ FILES: tuple[Callable[[], VectorFile], ...] = (
     exchanges.answer,
     frauds.fraud,
     keylife.keys,
+    verdicts.verdict,
 )
 
 

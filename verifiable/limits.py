@@ -117,6 +117,13 @@ KEY_STATEMENTS: Final = 256
 REASON_BYTES: Final = 256
 """Of a revocation."""
 
+# Verdict statements.
+VERDICT_CODES: Final = 64
+"""Reason codes in one; of model hashes and of manifest digests as many."""
+URL_BYTES: Final = 1024
+REPORTS_BYTES: Final = 1 << 24
+"""A page of a log's verdicts with their proofs."""
+
 # Files that people hand around.
 SEALED_ITEMS: Final = (1 << 12, 1 << 22)
 """Items of CBOR in such a file: a quarter of its bytes, within this range."""

@@ -8,14 +8,14 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from engine import metrics
-from engine.api import completions, log, operation, proofs
+from engine.api import completions, log, operation, proofs, reports
 from engine.engine import Engine
 from engine.keys.auditors import Auditors
 from engine.page import page
 from engine.web import errors
 from engine.web.access import Access
 from engine.web.limits import ProofRates, RateLimit
-from engine.web.provider import Provider
+from engine.web.provider import LogKeeper, Provider
 from engine.web.request_log import RequestLog
 from verifiable import __version__
 
@@ -51,6 +51,15 @@ def make_app(
 
 def proof_app(provider: Provider, rates: ProofRates | None = None) -> FastAPI:
     """Everything that needs no model: proofs, the log, and the page for people; and errors in one form."""
+    app = log_app(provider, rates)
+    app.state.own_reports_only = True
+    for routes in (proofs.public, proofs.private, page.routes):
+        app.include_router(routes)
+    return app
+
+
+def log_app(keeper: LogKeeper, rates: ProofRates | None = None) -> FastAPI:
+    """A log, and the verdicts in it."""
     app = FastAPI(
         title="Verifiable Inference",
         version=__version__,
@@ -59,9 +68,11 @@ def proof_app(provider: Provider, rates: ProofRates | None = None) -> FastAPI:
         exception_handlers=errors.HANDLERS,
     )
     rates = rates or ProofRates()
-    app.state.provider = provider
-    app.state.auditors = Auditors(provider.keys.auditors_file)
+    app.state.provider = keeper
+    app.state.own_reports_only = False
+    app.state.auditors = Auditors(keeper.keys.auditors_file)
     app.state.public_limit, app.state.private_limit = RateLimit(rates.public), RateLimit(rates.private)
-    for routes in (proofs.public, proofs.private, log.routes, page.routes):
+    app.state.report_limit = RateLimit(rates.reports)
+    for routes in (log.routes, reports.routes):
         app.include_router(routes)
     return app

@@ -13,7 +13,7 @@ from engine.store import HeadRow
 from engine.web import content
 from engine.web.errors import NotFoundError
 from engine.web.limits import TOO_MANY, limit_public
-from engine.web.provider import Provider, Served
+from engine.web.provider import Kept, LogKeeper
 from verifiable import limits
 from verifiable.errors import MalformedError, PolicyError
 from verifiable.session import records
@@ -54,23 +54,23 @@ routes = APIRouter(dependencies=[Depends(limit_public)], tags=["log"], responses
 
 async def log_of(http: Request) -> ProviderLog:
     """A FastAPI dependency: the log, where this machine serves it. Raises NotFoundError."""
-    provider: Provider = http.app.state.provider
+    provider: LogKeeper = http.app.state.provider
     if provider.ledger.log is None:
         raise NotFoundError("this machine does not serve the log", hint="Another one of the provider's does.")
     return provider.ledger.log
 
 
-_Log = Annotated[ProviderLog, Depends(log_of)]
+Log = Annotated[ProviderLog, Depends(log_of)]
 
 
 @routes.get("/log/checkpoint", responses=_NOT_FOUND, response_class=Response)
-def checkpoint(http: Request, log: _Log) -> Response:
+def checkpoint(http: Request, log: Log) -> Response:
     """The newest published checkpoint: a C2SP signed note with the log's signature and its witnesses'."""
     return content.answer(http, log.published.note, NOTE_TYPE, content.REVALIDATE)
 
 
 @routes.get("/log/tile/{path:path}", responses=_NOT_FOUND, response_class=Response)
-def tile(http: Request, provider: Served, log: _Log, path: str) -> Response:
+def tile(http: Request, provider: Kept, log: Log, path: str) -> Response:
     """Hash tiles (`0/x001/234`, `0/000.p/17`) and entry bundles (`entries/000`) of C2SP tlog-tiles."""
     try:
         wanted = Tile.parse(f"tile/{path}")
@@ -80,7 +80,7 @@ def tile(http: Request, provider: Served, log: _Log, path: str) -> Response:
 
 
 @routes.get("/v1/log", responses=_NOT_FOUND)
-def status(log: _Log) -> dict[str, Any]:
+def status(log: Log) -> dict[str, Any]:
     """What the log is, how far it goes, and who watches it."""
     published, failure = log.published, log.failure()
     return {
@@ -143,7 +143,7 @@ async def proof(
 
 
 @routes.get("/v1/log/entries/{index}", responses={**_NOT_FOUND, 400: _FORMS[400]})
-def entry(provider: Served, log: _Log, index: int) -> dict[str, Any]:
+def entry(provider: Kept, log: Log, index: int) -> dict[str, Any]:
     """One entry, as it was stored when its leaf hash was taken: a session's signed head, or another statement."""
     row = provider.store.entry(index) if 0 <= index < log.published.size else None
     if row is None:
@@ -156,7 +156,7 @@ def entry(provider: Served, log: _Log, index: int) -> dict[str, Any]:
 
 @routes.get("/v1/log/consistency", responses={**_NOT_FOUND, 400: _FORMS[400]})
 def consistency(
-    log: _Log,
+    log: Log,
     old: Annotated[int, Query(ge=0, le=limits.U63, description="A size that you have seen.")],
     new: _Size = None,
 ) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def consistency(
     }
 
 
-def _tile(provider: Provider, wanted: Tile, size: int) -> bytes:
+def _tile(provider: LogKeeper, wanted: Tile, size: int) -> bytes:
     """The bytes of a tile of the published tree. Raises NotFoundError past its edge."""
     there = (size >> (HEIGHT * max(wanted.level, 0))) - wanted.index * WIDTH
     if there < wanted.width:
@@ -187,7 +187,7 @@ def _tile(provider: Provider, wanted: Tile, size: int) -> bytes:
     return data[: wanted.width * HASH_SIZE]
 
 
-def _index(provider: Provider, index: int | None, session: str | None, head: int | None) -> int | None:
+def _index(provider: LogKeeper, index: int | None, session: str | None, head: int | None) -> int | None:
     if index is not None or session is None or head is None:
         raise PolicyError("which entry", expected="index, or session and head", parameter="index")
     identifier = from_hex(session, records.SESSION_ID_BYTES)

@@ -8,7 +8,7 @@ from engine.log.frontier import Frontier, grown
 from engine.log.tree import LogTree, read_hashes
 from engine.store import FSCK, DamagedLogError, EntryRow, HeadRow, LogStore, LogTransaction, StatementRow
 from verifiable import limits
-from verifiable.tlog.entry import kind_of
+from verifiable.tlog.entry import kind_of, subject_of
 from verifiable.tlog.merkle import leaf_hash
 
 MAX_BATCH = 2048
@@ -47,7 +47,7 @@ def integrate(store: LogStore, check: CheckHead, limit: int = MAX_BATCH) -> int:
 
 def check_statement(row: StatementRow) -> None:
     """Raise DamagedLogError unless a stored statement is what was given, and of the kind that it is stored as."""
-    found = StatementRow(kind_of(row.signed), b"", leaf_hash(row.signed), row.signed, row.index)
+    found = StatementRow(kind_of(row.signed), subject_of(row.signed), leaf_hash(row.signed), row.signed, row.index)
     if found != row:
         raise DamagedLogError(
             f"a statement is damaged: the {row.kind} with leaf hash {row.hash.hex()}",

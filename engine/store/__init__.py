@@ -127,7 +127,7 @@ class LogStore(Protocol):
     def entries(self, first: int, count: int) -> list[bytes]:
         """The entries' bytes with indices from `first`, as stored. Fewer where they end or one is missing."""
 
-    def add_statement(self, kind: str, signed: bytes, about: bytes = b"") -> int:
+    def add_statement(self, kind: str, signed: bytes) -> int:
         """Have the log take in a statement; its number. Durable when it returns; the same bytes are taken in once.
 
         Raises PolicyError for what no entry can be.

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Select, bindparam, case, delete, func, insert
 
 from engine.store import EntryRow, HeadRow, StatementRow, tables
 from verifiable.errors import StoreError
+from verifiable.tlog.entry import subject_of
 from verifiable.tlog.merkle import leaf_hash
 
 HEAD = (tables.head.c.session, tables.head.c.size, tables.head.c.signed, tables.head.c.idx)
@@ -74,12 +75,12 @@ def entries(first: int, count: int) -> Select[tuple[int, bytes]]:
     return select(both.c.idx, both.c.signed).order_by(both.c.idx)
 
 
-def add_statement(connection: Connection, kind: str, signed: bytes, about: bytes) -> int:
+def add_statement(connection: Connection, kind: str, signed: bytes) -> int:
     """Keep a statement, or find it; its number."""
     table, value = tables.statement, leaf_hash(signed)
     known = connection.scalar(select(table.c.number).where(table.c.hash == value))
     if known is None:
-        row = {"kind": kind, "about": about, "hash": value, "signed": signed}
+        row = {"kind": kind, "about": subject_of(signed), "hash": value, "signed": signed}
         (known,) = connection.execute(insert(table).returning(table.c.number), row).one()
     return int(known)
 

@@ -208,7 +208,7 @@ class SqlStore:
             found.append(signed)
         return found
 
-    def add_statement(self, kind: str, signed: bytes, about: bytes = b"") -> int:
+    def add_statement(self, kind: str, signed: bytes) -> int:
         if len(signed) > limits.ENTRY_BYTES:
             raise PolicyError(
                 f"a {kind} that is too long for the log",
@@ -216,7 +216,7 @@ class SqlStore:
                 found=f"{len(signed):,}",
             )
         with self._transaction(alone=True) as connection:
-            return add_statement(connection, kind, signed, about)
+            return add_statement(connection, kind, signed)
 
     def statement(self, leaf_hash: bytes) -> StatementRow | None:
         rows = self._read(select(*STATEMENT).where(tables.statement.c.hash == leaf_hash))

@@ -35,10 +35,13 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class ProofRates:
-    """`public` for what is cheap and for everybody, `private` for what reads and hashes a whole session."""
+    """`public` for what is cheap and for everybody, `private` for what reads and hashes a whole session,
+    `reports` for what auditors have the log take in, for good.
+    """
 
     public: Rate = Rate(5000, 10_000)
     private: Rate = Rate(50, 200)
+    reports: Rate = Rate(0.1, 20)
 
 
 class RateLimit:
@@ -76,6 +79,11 @@ async def limit_public(http: Request) -> None:
 async def limit_private(http: Request) -> None:
     """A FastAPI dependency of routes that read and hash a whole session."""
     http.app.state.private_limit.take(_address(http))
+
+
+async def limit_reports(http: Request) -> None:
+    """A FastAPI dependency of the route by which the log grows."""
+    http.app.state.report_limit.take(_address(http))
 
 
 def _address(http: Request) -> str:

@@ -14,15 +14,20 @@ from engine.sessions.sessions import Sessions
 from engine.store import Store
 
 
-class Provider(Protocol):
+class LogKeeper(Protocol):
+    """What the routes of a log need: a provider, or whoever keeps a log without serving a model."""
+
+    store: Store
+    ledger: Ledger
+    keys: Keyring
+
+
+class Provider(LogKeeper, Protocol):
     """Attributes, none of which a route changes."""
 
     manifests: Manifests
-    store: Store
     sessions: Sessions
     evidence: EvidenceReader
-    ledger: Ledger
-    keys: Keyring
     model_name: str
 
 
@@ -32,4 +37,11 @@ async def provider_of(http: Request) -> Provider:
     return provider
 
 
+async def keeper_of(http: Request) -> LogKeeper:
+    """A FastAPI dependency: whose log this application serves."""
+    keeper: LogKeeper = http.app.state.provider
+    return keeper
+
+
 Served = Annotated[Provider, Depends(provider_of)]
+Kept = Annotated[LogKeeper, Depends(keeper_of)]

@@ -37,6 +37,7 @@ SCRIPTS = (
     "sampling",
     "checks",
     "fraud",
+    "verdict",
     "words",
     "vectors",
     "run",

@@ -49,8 +49,8 @@ class PublicKey {
   }
 }
 
-/** A COSE_Sign1 with exactly our headers. Nothing in it is verified. */
-function parseEnvelope(data) {
+/** A COSE_Sign1 with exactly our headers, with `claimed` CWT claims too. Nothing in it is verified. */
+function parseEnvelope(data, claimed = false) {
   const outer = decodeCbor(data, { tags: [18] });
   if (!(outer instanceof Tagged)) throw malformed("COSE_Sign1", "tag 18");
   const [raw, unprotected, payload, signature] = arrayOf(outer.value, 4, "COSE_Sign1");
@@ -59,8 +59,9 @@ function parseEnvelope(data) {
   bytesOf(signature, "COSE_Sign1 signature");
   const header = decodeCbor(raw);
   const keys = header instanceof CborMap && header.pairs.map(([key]) => key);
-  if (!keys || keys.length !== 3 || keys[0] !== 1n || keys[1] !== 4n || keys[2] !== 16n) {
-    throw malformed("COSE_Sign1 protected header", "algorithm, kid and type");
+  const wanted = claimed ? [1n, 4n, 15n, 16n] : [1n, 4n, 16n];
+  if (!keys || keys.length !== wanted.length || keys.some((key, i) => key !== wanted[i])) {
+    throw malformed("COSE_Sign1 protected header", `algorithm, kid${claimed ? ", claims" : ""} and type`);
   }
   if (!(unprotected instanceof CborMap) || unprotected.pairs.length) {
     throw malformed("COSE_Sign1 unprotected header", "an empty map");
@@ -68,12 +69,15 @@ function parseEnvelope(data) {
   const typ = textOf(header.get(16), "COSE_Sign1 type", LIMITS.TYPE_BYTES);
   const kid = bytesOf(header.get(4), "COSE_Sign1 kid", 32);
   const parts = [cborText("Signature1"), cborBytes(raw), cborBytes(new Uint8Array()), cborBytes(payload)];
-  return { algorithm: header.get(1), kid, typ, payload, signature, message: cborArray(parts) };
+  const claims = claimed ? fieldsOf(header.get(15), 2, "CWT claims") : [];
+  const [issuer, subject] = claims.map((claim) => textOf(claim, "CWT claim", LIMITS.KEY_BYTES));
+  return { issuer, subject, algorithm: header.get(1), kid, typ, payload, signature, message: cborArray(parts) };
 }
 
 /** The payload of an envelope of this type, and the trusted key that signed it. */
-function openEnvelope(data, trusted, typ) {
-  const found = parseEnvelope(data);
+const openEnvelope = (data, trusted, typ) => openParsed(parseEnvelope(data), trusted, typ);
+
+function openParsed(found, trusted, typ) {
   if (found.algorithm !== -19n && found.algorithm !== -8n) {
     const allowed = "-19 (Ed25519) or -8 (EdDSA)";
     throw new Failure("unsupported-algorithm", "the signature algorithm is not supported", allowed);

@@ -243,6 +243,15 @@ const OPERATIONS = {
       return { ...found, receipt: [error.code, false] };
     }
   },
+  verdict(entry) {
+    const { issuer, subject, report, time, status, sessions, checked, total, codes, where } = checkVerdict(
+      fromBase64(entry.input),
+    );
+    const [by, about] = [issuer.label, subject.label];
+    const counts = sessions.map(plain);
+    const tokens = [plain(checked), plain(total)];
+    return { by, about, report: hex(report), time: plain(time), status, counts, tokens, codes, where };
+  },
 };
 
 /** Fields under the names of the vectors: snake case, bytes as hexadecimal digits. */

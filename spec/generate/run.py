@@ -19,6 +19,7 @@ from verifiable.checking.checks import OpenedSession, check_evidence, check_rece
 from verifiable.checking.fraud import MERGE_DELAY, Fraud
 from verifiable.checking.membership import check_quorum
 from verifiable.checking.offline import verify
+from verifiable.checking.registry import verify_verdict
 from verifiable.errors import MalformedError, PolicyError, VerificationError
 from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import Manifest, open_manifest
@@ -437,6 +438,22 @@ def keys(case: Case) -> Any:
     return found
 
 
+def verdict(case: Case) -> Any:
+    found = verify_verdict(base64.b64decode(case["input"]))
+    said = found.statement
+    return {
+        "by": found.issuer.label,
+        "about": found.subject.label,
+        "report": said.report.hex(),
+        "time": said.time,
+        "status": said.status.value,
+        "counts": list(said.counts),
+        "tokens": [said.checked, said.total],
+        "codes": list(said.codes),
+        "where": said.where,
+    }
+
+
 OPERATIONS: dict[str, Callable[[Case], Any]] = {
     "cbor": cbor,
     "key": key,
@@ -460,4 +477,5 @@ OPERATIONS: dict[str, Callable[[Case], Any]] = {
     "answer": answer,
     "fraud": fraud,
     "keys": keys,
+    "verdict": verdict,
 }

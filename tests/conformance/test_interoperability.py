@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.logs import mint_receipt
-from verifiable.tlog.cose_receipt import CLAIMS, INCLUSION, ISSUER, PROOFS, SIZE, VDS, Proof
+from verifiable.tlog.cose_receipt import INCLUSION, PROOFS, SIZE, VDS, Proof
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.wire import cose
 from verifiable.wire.encoding import Map
@@ -37,7 +37,7 @@ TREE = Tree.from_leaves(leaf_hash(b"entry %d" % index) for index in range(9))
 
 def _older_receipt() -> bytes:
     """Our receipt with the older algorithm number, for readers that do not know the newer one."""
-    protected: Map = {1: cose.EDDSA, 4: KEY.public.kid, CLAIMS: {ISSUER: KEY.name, SIZE: 9}, VDS: 1}
+    protected: Map = {1: cose.EDDSA, 4: KEY.public.kid, cose.CLAIMS: {cose.ISSUER: KEY.name, SIZE: 9}, VDS: 1}
     proof = Proof(9, 3, tuple(TREE.inclusion_proof(3))).encode()
     return cose.assemble(protected, {PROOFS: {INCLUSION: [proof]}}, TREE.root(), KEY, attached=False)
 

@@ -72,7 +72,7 @@ def test_the_document_names_every_route_with_a_summary_and_its_refusals(engine: 
 
 def test_every_route_with_a_limit_says_so(engine: Engine) -> None:
     """Each is called once too often: what the document promises is what comes."""
-    app = proof_app(engine, ProofRates(Rate(1e-9, 0), Rate(1e-9, 0)))
+    app = proof_app(engine, ProofRates(*[Rate(1e-9, 0)] * 3))
     client = TestClient(app)
     called = 0
     for path, methods in app.openapi()["paths"].items():

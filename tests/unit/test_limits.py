@@ -271,6 +271,8 @@ def test_the_schema_has_the_same_numbers() -> None:
         f"count: 0..{limits.ANSWER_TOKENS}, ",
         f"2 => [ *{limits.KEY_STATEMENTS} bytes .size (0..{limits.ENTRY_BYTES}) ], ; statements on keys",
         f"5 => tstr .size (1..{limits.REASON_BYTES}), ; reason",
+        f"8 => [ *{limits.VERDICT_CODES} tstr .size (1..64) ], ; reason codes",
+        f"11 => tstr .size (0..{limits.URL_BYTES}) / null, ; URL of the report",
         f"verifier-key = tstr .size (0..{limits.KEY_BYTES})",
         f"u31 = 0..{limits.U31} u32 = 0..{limits.U32} u63 = 0..{limits.U63}",
     ):

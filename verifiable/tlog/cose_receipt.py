@@ -23,14 +23,10 @@ from verifiable.wire import cose
 from verifiable.wire.encoding import Map, array, bytes_, decode, encode, map_, text, uint
 from verifiable.wire.keys import PrivateKey, PublicKey
 
-CLAIMS: Final = 15
 VDS: Final = 395
 PROOFS: Final = 396
 RFC9162_SHA256: Final = 1
 INCLUSION: Final = -1
-
-ISSUER: Final = 1
-"""CWT claim `iss` (RFC 8392): the log's origin."""
 
 SIZE: Final = -65537
 """CWT claim of ours, from the range for private use: the size of the tree whose root was signed."""
@@ -119,7 +115,7 @@ def mint_proof(proof: Proof, root: bytes, key: PrivateKey) -> bytes:
     protected: Map = {
         cose.ALG: cose.ED25519,
         cose.KID: key.public.kid,
-        CLAIMS: {ISSUER: key.name, SIZE: proof.size},
+        cose.CLAIMS: {cose.ISSUER: key.name, SIZE: proof.size},
         VDS: RFC9162_SHA256,
     }
     unprotected: Map = {PROOFS: {INCLUSION: [proof.encode()]}}
@@ -136,9 +132,9 @@ def verify_receipt(data: bytes, entry: bytes, trusted: Iterable[PublicKey]) -> I
             a changed path), or `wrong-origin` (the claims name another log than the key).
     """
     receipt = CoseReceipt.parse(data)
-    protected = map_(receipt.envelope.protected, (cose.ALG, cose.KID, CLAIMS, VDS), "receipt: protected header")
-    claims = map_(protected[CLAIMS], (ISSUER, SIZE), "receipt: claims")
-    origin = text(claims[ISSUER], "receipt: issuer", limits.KEY_NAME_BYTES)
+    protected = map_(receipt.envelope.protected, (cose.ALG, cose.KID, cose.CLAIMS, VDS), "receipt: protected header")
+    claims = map_(protected[cose.CLAIMS], (cose.ISSUER, SIZE), "receipt: claims")
+    origin = text(claims[cose.ISSUER], "receipt: issuer", limits.KEY_NAME_BYTES)
     size = uint(claims[SIZE], "receipt: size")
     proof = receipt.proof
     if proof.size != size:

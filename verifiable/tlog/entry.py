@@ -11,6 +11,7 @@ from typing import Final
 
 from verifiable.errors import MalformedError
 from verifiable.wire import cose
+from verifiable.wire.keys import PublicKey
 
 HEAD: Final = "head"
 MANIFEST: Final = "manifest"
@@ -23,6 +24,16 @@ OTHER: Final = "other"
 """What this version does not know, or cannot read."""
 
 _TYPE = re.compile(rf"application/vnd\.verifiable\.({'|'.join((HEAD, *STATEMENTS))})\+cbor", re.ASCII)
+
+
+def subject_of(entry: bytes) -> bytes:
+    """Whom a verdict is about by what it says, unverified: the thumbprint of a key. Empty for any other entry."""
+    if kind_of(entry) != VERDICT:
+        return b""
+    try:
+        return PublicKey.parse(cose.peek_claimed(entry)[1].subject).kid
+    except MalformedError:
+        return b""
 
 
 def kind_of(entry: bytes) -> str:

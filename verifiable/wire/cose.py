@@ -4,6 +4,9 @@ What is written: tag 18, a protected header {1 (alg): -19, 4 (kid): thumbprint, 
 unprotected one, the payload attached. Algorithm -19 is Ed25519 by its full name (RFC 9864); the older -8
 (EdDSA) is read too. Nothing else is accepted, and what is accepted has one spelling only.
 
+One kind of object has signed CWT claims besides (RFC 9597): a statement about somebody, in SCITT's form, with
+15: {1: issuer, 2: subject} in its protected header. `verify1` takes none, `verify_claimed` demands them.
+
 Keys come from the verifier, never from the object: the kid only selects one of the trusted keys.
 """
 
@@ -19,7 +22,9 @@ from verifiable.wire.encoding import Encodable, Map, Tagged, Value, array, bytes
 from verifiable.wire.keys import PrivateKey, PublicKey
 
 TAG: Final = 18
-ALG, CRIT, KID, TYP = 1, 2, 4, 16
+ALG, CRIT, KID, CLAIMS, TYP = 1, 2, 4, 15, 16
+ISSUER, SUBJECT = 1, 2
+"""CWT claims `iss` and `sub` (RFC 8392)."""
 ED25519: Final = -19
 EDDSA: Final = -8
 
@@ -31,6 +36,14 @@ class Signed:
     payload: bytes
     key: PublicKey
     protected: Map
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Who says something about whom: verifier keys, as text."""
+
+    issuer: str
+    subject: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,22 +150,31 @@ def check(parsed: Sign1, payload: bytes, trusted: Iterable[PublicKey]) -> Public
     return key
 
 
-def sign1(payload: bytes, key: PrivateKey, typ: str) -> bytes:
-    """Sign a payload as a COSE_Sign1 of the given type (RFC 9596 `typ`)."""
+def sign1(payload: bytes, key: PrivateKey, typ: str, about: PublicKey | None = None) -> bytes:
+    """Sign a payload as a COSE_Sign1 of the given type (RFC 9596 `typ`); with CWT claims where it is about somebody."""
     protected: Map = {ALG: ED25519, KID: key.public.kid, TYP: text(typ, "typ", limits.TYPE_BYTES)}
+    if about is not None:
+        protected[CLAIMS] = {ISSUER: key.public.vkey(), SUBJECT: about.vkey()}
     return assemble(protected, {}, payload, key)
 
 
-def _ours(data: bytes) -> tuple[Sign1, Unverified]:
-    """Parse an envelope that has our headers and no others, and a payload."""
+def _ours(data: bytes, claimed: bool = False) -> tuple[Sign1, Unverified]:
+    """Parse an envelope that has our headers and no others, with `claimed` CWT claims too, and a payload."""
     parsed = parse(data)
-    protected = map_(parsed.protected, (ALG, KID, TYP), "COSE_Sign1 protected header")
+    wanted = (ALG, KID, *((CLAIMS,) if claimed else ()), TYP)
+    protected = map_(parsed.protected, wanted, "COSE_Sign1 protected header")
     map_(parsed.unprotected, (), "COSE_Sign1 unprotected header")
     typ = text(protected[TYP], "COSE_Sign1 typ", limits.TYPE_BYTES)
     kid = bytes_(protected[KID], "COSE_Sign1 kid", length=32)
     if parsed.payload is None:
         raise MalformedError("COSE_Sign1 payload", expected="an attached payload", found="none")
     return parsed, Unverified(parsed.payload, kid, typ)
+
+
+def _claims(value: Value) -> Claims:
+    claims = map_(value, (ISSUER, SUBJECT), "CWT claims")
+    issuer, subject = (text(claims[name], "CWT claim", limits.KEY_BYTES) for name in (ISSUER, SUBJECT))
+    return Claims(issuer, subject)
 
 
 def verify1(data: bytes, trusted: Iterable[PublicKey], typ: str) -> Signed:
@@ -165,7 +187,15 @@ def verify1(data: bytes, trusted: Iterable[PublicKey], typ: str) -> Signed:
         MalformedError: not a COSE_Sign1 with exactly our headers.
         VerificationError: `unsupported-algorithm`, `untrusted-key`, `bad-signature` or `wrong-type`.
     """
-    parsed, said = _ours(data)
+    return _verified(*_ours(data), trusted, typ)
+
+
+def verify_claimed(data: bytes, trusted: Iterable[PublicKey], typ: str) -> Signed:
+    """`verify1` for what has CWT claims; raises what it raises."""
+    return _verified(*_ours(data, True), trusted, typ)
+
+
+def _verified(parsed: Sign1, said: Unverified, trusted: Iterable[PublicKey], typ: str) -> Signed:
     key = check(parsed, said.payload, trusted)
     if said.typ != typ:
         raise VerificationError("signed object of another type", code="wrong-type", expected=typ, found=said.typ)
@@ -175,3 +205,9 @@ def verify1(data: bytes, trusted: Iterable[PublicKey], typ: str) -> Signed:
 def peek1(data: bytes) -> Unverified:
     """Read an envelope without verifying it, for showing who it says it is from."""
     return _ours(data)[1]
+
+
+def peek_claimed(data: bytes) -> tuple[Unverified, Claims]:
+    """`peek1` for what has CWT claims."""
+    parsed, said = _ours(data, True)
+    return said, _claims(parsed.protected[CLAIMS])

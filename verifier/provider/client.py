@@ -17,6 +17,8 @@ from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.statements import KeysFile
 from verifiable.net.client import ExchangeError, Failure, HttpClient
 from verifiable.session.records import SESSION_ID_BYTES
+from verifiable.tlog.proof import TlogProof
+from verifiable.wire.keys import PublicKey
 from verifiable.wire.text import HASH_SIZE, from_hex, read_base64url
 
 T = TypeVar("T")
@@ -118,6 +120,11 @@ class Client:
         query = {"session": session.hex(), "head": str(size)}
         return self._get("/v1/log/proof", 2 * limits.NOTE_BYTES, query, accept="text/x.tlog.proof")
 
+    def reports(self, about: PublicKey, since: int) -> tuple[list[tuple[bytes, TlogProof]], int | None]:
+        """Verdicts about a provider that the log shows, each with what proves its place; where the next ones begin."""
+        query = {"about": about.kid.hex(), "from": str(since)}
+        return read_answer(_reports, self._get("/v1/log/reports", limits.REPORTS_BYTES, query))
+
     def log_file(self, path: str, most: int) -> bytes:
         """A file of the log, a tile or a bundle of entries, of at most `most` bytes."""
         return self._get(f"/log/{path}", most)
@@ -215,11 +222,29 @@ def _page(data: bytes, before: str | None) -> tuple[list[Listed], str | None]:
 
 
 def _hashes(data: bytes) -> list[bytes]:
-    path = _object(data).get("path")
+    return _path(_object(data))
+
+
+def _path(said: Mapping[str, Any]) -> list[bytes]:
+    path = said.get("path")
     hashes = [from_hex(item, HASH_SIZE) for item in path] if isinstance(path, list) and len(path) <= 128 else [None]
     if not all(hashes):
-        raise MalformedError("consistency proof", expected="at most 128 hashes", found=str(path)[:80])
+        raise MalformedError("the proof's path", expected="at most 128 hashes", found=str(path)[:80])
     return [item for item in hashes if item is not None]
+
+
+def _reports(data: bytes) -> tuple[list[tuple[bytes, TlogProof]], int | None]:
+    page = _object(data)
+    note, entries, following = page.get("checkpoint"), page.get("reports"), page.get("next")
+    if not isinstance(note, str) or not isinstance(entries, list) or len(entries) > limits.LISTED:
+        raise MalformedError("reports", expected=f"a checkpoint and at most {limits.LISTED} reports", found="neither")
+    found = []
+    for each in entries:
+        if not isinstance(each, dict) or not isinstance(each.get("entry"), str):
+            raise MalformedError("report", expected="an index, an entry and a path", found=str(each)[:80])
+        proof = TlogProof(_count(each, "index"), tuple(_path(each)), note.encode())
+        found.append((read_base64url(each["entry"], "report: entry"), proof))
+    return found, None if following is None else _count(page, "next")
 
 
 def _listed(entry: object) -> Listed:
@@ -237,5 +262,5 @@ def _listed(entry: object) -> Listed:
 def _count(entry: Mapping[str, Any], name: str) -> int:
     value = entry.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limits.U63:
-        raise MalformedError(f"listed session: {name}", expected="a whole number", found=str(value)[:80])
+        raise MalformedError(f"listed: {name}", expected="a whole number", found=str(value)[:80])
     return value

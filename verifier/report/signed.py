@@ -29,11 +29,14 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class SignedReport:
-    """What was checked: the report as JSON values, who signed it, and when (ms; the signer's word)."""
+    """What was checked: the report as JSON values, who signed it, when (ms; the signer's word), and the SHA-256 of the
+    JSON's bytes.
+    """
 
     report: Mapping[str, Any]
     signer: PublicKey
     time: int
+    digest: bytes
 
     @property
     def status(self) -> Status:
@@ -85,7 +88,7 @@ def verify_report(data: bytes, trust: Sequence[PublicKey]) -> SignedReport:
             found=signed.key.vkey(),
             hint="Whoever is audited can't vouch for the audit.",
         )
-    return SignedReport(report, signed.key, time)
+    return SignedReport(report, signed.key, time, digest)
 
 
 def _read(body: bytes) -> Mapping[str, Any]:
