@@ -321,7 +321,8 @@ class World:
         judged = []
         for verdict in verdicts:
             some = [each for each in self.shown if each.session.hex() == verdict.session]
-            listed = [each for each in some if not bodies.get("sessions") or _lists(each, bodies["sessions"])][-1]
+            page = bodies.get("sessions")
+            listed = ([each for each in some if page is None or _lists(each, page)] or some)[-1]  # else from the log
             drawn = range(listed.turns) if turns is None else draw_turns(seed(), listed.session, listed.turns, turns)
             judged.append((_asked(listed, drawn), verdict))
         return judged

@@ -14,13 +14,14 @@ from tests.local_fleet import Local
 from tests.made_up_model import MadeUpModel
 from tests.sessions import TRUST, Recording, ask, made_up
 from verifiable.errors import MalformedError
-from verifier.fleet.fleet import read_jobs, run_fleet
+from verifier.fleet.fleet import question, read_jobs, run_fleet
 
 pytest.importorskip("pyarrow", reason="the extra `fleet` is not installed")
 
 from verifier.fleet.results import ParquetResults
 
 SESSIONS = 40
+ASKED = question(TRUST, bytes(32))
 
 
 class Slow(MadeUpModel):
@@ -60,7 +61,7 @@ def test_nothing_is_lost_and_nothing_counted_twice_when_an_auditor_is_killed(tmp
     pids, evidence = tmp_path / "pids", tmp_path / "evidence"
     pids.mkdir()
     evidence.mkdir()
-    jobs, bad = read_jobs(sessions(evidence, SESSIONS))
+    jobs, bad = read_jobs(sessions(evidence, SESSIONS), ASKED)
     results = ParquetResults(tmp_path / "results")
     killed: list[int] = []
 
@@ -84,7 +85,7 @@ def test_nothing_is_lost_and_nothing_counted_twice_when_an_auditor_is_killed(tmp
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
-    jobs, _ = read_jobs(sessions(tmp_path, 10))
+    jobs, _ = read_jobs(sessions(tmp_path, 10), ASKED)
     folder = tmp_path / "results"
     run_fleet(jobs[:4], Local(), ParquetResults(folder))
     (folder / ".part-000001.parquet.99").write_bytes(b"half a file of a driver that died")

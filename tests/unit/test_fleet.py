@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.local_fleet import Local
-from tests.sessions import Recording, ask, made_up
+from tests.sessions import TRUST, Recording, ask, made_up
 from verifiable.errors import MalformedError
-from verifier.fleet.fleet import Job, Row, read_jobs, run_fleet
+from verifiable.llama.gguf.lora import Adapter
+from verifiable.wire.keys import PrivateKey
+from verifier.commands.fleet import caveats
+from verifier.fleet.fleet import Job, Row, question, read_jobs, run_fleet
+
+ASKED = question(TRUST, bytes(32))
 
 
 def session(folder: Path, number: int, tokens: int = 6) -> Path:
@@ -28,7 +33,7 @@ class Kept:
         self.rows: list[Row] = []
 
     def done(self) -> set[str]:
-        return {row.session for row in self.rows}
+        return {row.key for row in self.rows}
 
     def add(self, rows: Sequence[Row]) -> None:
         self.rows += rows
@@ -36,7 +41,7 @@ class Kept:
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> list[Job]:
-    found, bad = read_jobs([session(tmp_path, number) for number in range(8)])
+    found, bad = read_jobs([session(tmp_path, number) for number in range(8)], ASKED)
     assert not bad
     return found
 
@@ -91,7 +96,7 @@ def test_files_that_are_no_evidence_have_a_row_and_doubles_a_name_of_their_own(t
     again.write_bytes(good.read_bytes())
     broken = tmp_path / "broken.evidence"
     broken.write_bytes(good.read_bytes()[:-40])
-    jobs, bad = read_jobs([good, again, broken])
+    jobs, bad = read_jobs([good, again, broken], ASKED)
     assert [job.session for job in jobs] == [f"{1:032x}", f"{1:032x}/copy.evidence"]
     assert [(row.session, row.status, row.code) for row in bad] == [("broken.evidence", "inconclusive", "malformed")]
     with pytest.raises(MalformedError, match="jobs"):
@@ -103,3 +108,33 @@ def test_evidence_that_vanished_is_a_row_too(jobs):
     kept = Kept()
     run_fleet(jobs, Local(), kept)
     assert [row.code for row in kept.rows if row.status == "inconclusive"] == ["environment"]
+
+
+def test_a_row_of_another_question_is_never_taken(tmp_path: Path):
+    """Other keys, another model or other evidence of the same session in the same folder of results: audited anew."""
+    kept, paths = Kept(), [session(tmp_path, number) for number in range(2)]
+    adapter = Adapter(tmp_path / "a.gguf", 0.5)
+    other = PrivateKey.generate("other", b"o" * 32).public
+    for asked in (ASKED, question([*TRUST, other], bytes(32)), question(TRUST, b"m" * 32)):
+        assert run_fleet(read_jobs(paths, asked)[0], Local(), kept) == 2
+    assert run_fleet(read_jobs(paths, question(TRUST, bytes(32), [adapter]))[0], Local(), kept) == 2
+    assert run_fleet(read_jobs(paths, ASKED)[0], Local(), kept) == 0
+    session(tmp_path, 1, tokens=7)
+    assert run_fleet(read_jobs(paths, ASKED)[0], Local(), kept) == 1
+    assert len({row.key for row in kept.rows}) == len(kept.rows) == 9
+
+
+def test_evidence_that_changed_under_way_is_not_audited(tmp_path: Path):
+    jobs, _ = read_jobs([session(tmp_path, 1)], ASKED)
+    session(tmp_path, 1, tokens=7)
+    kept = Kept()
+    run_fleet(jobs, Local(), kept)
+    assert [(row.status, row.code) for row in kept.rows] == [("inconclusive", "environment")]
+
+
+def test_what_verdicts_do_not_rest_on_is_said_with_counts(tmp_path: Path):
+    kept, (jobs, _) = Kept(), read_jobs([session(tmp_path, number) for number in range(3)], ASKED)
+    run_fleet(jobs, Local(), kept)
+    said = {note.id: str(note) for note in caveats([row.verdict for row in kept.rows])}
+    assert said["request-not-given"].endswith("(3 of 3 sessions)")
+    assert {"receipt-not-given", "log-not-shown"} <= said.keys()

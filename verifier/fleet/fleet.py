@@ -2,12 +2,14 @@
 
 A fleet is a pool of auditors that each hold one model. The driver hands out jobs, takes verdicts back and writes them
 down; an auditor that dies takes only the job with it that it had, and that job is handed out again. What is written
-down is not done again: a run that was stopped goes on where it was (`Results.done`). The pool itself is behind a
+down is not done again: a run that was stopped goes on where it was (`Results.done`). A row answers one question, the
+session's evidence under these keys and with this model, and is taken for no other. The pool itself is behind a
 Protocol; `verifier.fleet.ray_cluster` is one on Ray.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from verifiable import files, limits
 from verifiable.errors import EngineError, MalformedError, VerifiableError
+from verifiable.llama.gguf.lora import Adapter
 from verifiable.manifest.manifest import Manifest
 from verifiable.session.evidence import Evidence
 from verifiable.session.head import Head
@@ -31,11 +35,16 @@ MOST_TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One session to audit: its id (hex), the file of its evidence, and the SHA-256 (hex) of its model's first file."""
+    """One session to audit: its id (hex), the file of its evidence, and the SHA-256 (hex) of its model's first file.
+
+    `evidence` is the SHA-256 (hex) of that file, `key` names the question that a row answers.
+    """
 
     session: str
     path: str
     model: str
+    evidence: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,8 @@ class Row:
     seconds: float
     tries: int
     model: str
+    evidence: str
+    key: str
     verdict: Mapping[str, Any]
 
     @classmethod
@@ -69,6 +80,8 @@ class Row:
             seconds,
             tries,
             job.model,
+            job.evidence,
+            job.key,
             verdict,
         )
 
@@ -94,31 +107,45 @@ class Results(Protocol):
     """Where rows are kept."""
 
     def done(self) -> set[str]:
-        """The ids of the sessions that have a row."""
+        """The keys of the jobs that have a row."""
 
     def add(self, rows: Sequence[Row]) -> None:
         """Keep rows, durably when this returns."""
 
 
-def read_jobs(paths: Iterable[Path]) -> tuple[list[Job], list[Row]]:
+def question(trust: Sequence[PublicKey], model: bytes, adapters: Sequence[Adapter] = ()) -> bytes:
+    """What all jobs of a run are asked, as a digest: trusted keys, the model file's SHA-256, adapters with scales."""
+    keys = sorted(key.vkey() for key in trust)
+    added = [f"{each.path} {each.scale:g}" for each in adapters]
+    return hashlib.sha256("\n".join(["fleet", model.hex(), *keys, *added]).encode()).digest()
+
+
+def read_jobs(paths: Iterable[Path], asked: bytes) -> tuple[list[Job], list[Row]]:
     """The jobs that evidence files are, by session, those of one model together; and rows for files that are none.
 
     Nothing is verified here. A session that occurs in two files is audited in each of them: its id tells it apart by
-    the file's name.
+    the file's name. `asked` is the run's `question`.
     """
     jobs: dict[str, Job] = {}
     order: dict[str, tuple[str, str, str]] = {}
     bad: list[Row] = []
     for path in paths:
+        data = path.read_bytes()
+        digest = hashlib.sha256(data).hexdigest()
+
+        def job(name: str, model: str, path: Path = path, digest: str = digest) -> Job:
+            key = hashlib.sha256(asked + f"{digest}/{name}".encode()).hexdigest()
+            return Job(name, str(path), model, digest, key)
+
         try:
-            evidence = Evidence.load(path)
+            evidence = Evidence.parse(data)
             session = Head.peek(evidence.head).session.hex()
             model = Manifest.peek(evidence.manifest).model.files[0].sha256.hex()
         except VerifiableError as error:
-            bad.append(Row.of(Job(path.name, str(path), ""), Fault.of(error).verdict().to_json(), 0.0, 1))
+            bad.append(Row.of(job(path.name, ""), Fault.of(error).verdict().to_json(), 0.0, 1))
             continue
         name = session if session not in jobs else f"{session}/{path.name}"
-        jobs[name] = Job(name, str(path), model)
+        jobs[name] = job(name, model)
         order[name] = (model, prompt_key(evidence), name)
     return sorted(jobs.values(), key=lambda job: order[job.session]), bad
 
@@ -126,7 +153,10 @@ def read_jobs(paths: Iterable[Path]) -> tuple[list[Job], list[Row]]:
 def carry_out(job: Job, worker: Reexecutor, trust: Sequence[PublicKey]) -> dict[str, Any]:
     """What an auditor does with a job: a pure function of the file, the model and the keys."""
     try:
-        return audit(Evidence.load(job.path), worker, trust).to_json()
+        data = files.read(job.path, limits.EVIDENCE_BYTES)
+        if hashlib.sha256(data).hexdigest() != job.evidence:
+            raise EngineError("the evidence file is another than when the run began", found=job.path)
+        return audit(data, worker, trust).to_json()
     except VerifiableError as error:
         fault = Fault.of(error)
     except OSError as error:
@@ -155,7 +185,7 @@ def run_fleet(
     if len({job.session for job in jobs}) != len(jobs):
         raise MalformedError("jobs", expected="each session once", found="one of them twice")
     known = results.done()
-    waiting = deque(job for job in jobs if job.session not in known)
+    waiting = deque(job for job in jobs if job.key not in known)
     total, already = len(jobs), len(jobs) - len(waiting)
     tries: dict[str, int] = {}
     started: dict[str, float] = {}

@@ -26,6 +26,8 @@ _COLUMNS = {
     "seconds": "float64",
     "tries": "int64",
     "model": "string",
+    "evidence": "string",
+    "key": "string",
     "verdict": "string",
 }
 """Name -> Arrow type; `verdict` is the whole verdict as JSON."""
@@ -41,7 +43,7 @@ class ParquetResults:
         folder.mkdir(parents=True, exist_ok=True)
 
     def done(self) -> set[str]:
-        return {session for path in self._parts() for session in self._read(path, ["session"])["session"]}
+        return {key for path in self._parts() for key in self._read(path, ["key"])["key"]}
 
     def rows(self) -> list[dict[str, Any]]:
         """Every row, in the order in which they were written."""

@@ -45,7 +45,7 @@ def verification(verdict: Verdict) -> list[str]:
         f"Declared: {declared(session.manifest)}",
         *[f"{check.name}: {check.detail}" for check in verdict.checks if check.name not in (Step.MANIFEST, Step.HEAD)],
         "This checks who said what and that nothing was changed since.",
-        *_not_shown(verdict.not_shown),
+        *not_shown(verdict.not_shown),
     ]
     return [printable(line) for line in lines]
 
@@ -86,7 +86,7 @@ def audit(outcome: Outcome) -> list[str]:
     if outcome.saved and outcome.status is Status.FAILED:
         lines.append("Evidence: anyone with the model file can repeat this with `verifiable audit FILE --model …`")
     lines += [printable(f"  {path}") for path in outcome.saved]
-    lines += map(printable, _not_shown(outcome.limits()))
+    lines += map(printable, not_shown(outcome.limits()))
     return lines + outcome.chances()
 
 
@@ -105,7 +105,7 @@ def signed_report(checked: SignedReport) -> list[str]:
     )
     lines += [f"Found: {', '.join(codes)}"] if codes else []
     lines += [f"Repeat it: {report.get('command', '')}"]
-    lines += _not_shown([note["what"] for note in report["not_shown"]])
+    lines += not_shown([note["what"] for note in report["not_shown"]])
     lines += ["This checks who says so and that nothing was changed since. Whether it is so: repeat the audit."]
     return [printable(line) for line in lines]
 
@@ -164,7 +164,8 @@ def say(lines: Iterable[str]) -> None:
     print("\n".join(lines))
 
 
-def _not_shown(sentences: Sequence[str]) -> list[str]:
+def not_shown(sentences: Sequence[str]) -> list[str]:
+    """Lines for what a verdict does not rest on."""
     return ["Not shown by this:", *[f"  - {sentence}" for sentence in sentences]] if sentences else []
 
 
