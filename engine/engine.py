@@ -17,6 +17,8 @@ from typing import Any
 
 from engine.drafting.choice import Drafting
 from engine.generation import Answer, Generation, QueueSink, Sink, collect
+from engine.keys.keyring import Keyring
+from engine.keys.watch import KeyWatch
 from engine.ledger import Ledger, LedgerSettings
 from engine.scheduling.scheduler import Scheduler, SchedulerSettings
 from engine.scheduling.selfaudit import Finished, SelfAudit
@@ -106,13 +108,13 @@ class Engine:
         self.defaults, self.left_out = sampling_metadata.defaults(metadata, self.settings.k, self.settings.defaults)
         identity = identify(self.path, lambda done, total: self._progress("hashing", done, total), adapters)
         self.ledger = Ledger(Path(data), self.settings.name, self.settings.ledger, self._now)
-        self.store, self.keys = self.ledger.store, self.ledger.keys
+        self.store = self.ledger.store
         self.model: Model | None = None
         self._context: Context | None = None
         try:
             stated = self._stated(identity, self._probe(identity))
-            self.manifests = Manifests(self.store, self.keys.provider, stated, self._now)
-            self.sessions = Sessions(self.store, self.keys.session, self.manifests, self._now)
+            self.manifests = Manifests(self.store, self.keys, stated, self._now)
+            self.sessions = Sessions(self.store, self.manifests, self._now)
             self.interrupted = self.sessions.recover()
             self.evidence = EvidenceReader(self.store, self.manifest.model.vocabulary, self.ledger.proof)
             self.model = self._load()
@@ -125,6 +127,18 @@ class Engine:
             raise
         self.ledger.start(self.manifest.model.vocabulary)
         self.scheduler.start()
+        self.key_watch = KeyWatch(self.keys.folder, self.ledger.read_keys, self.use)
+        self.key_watch.start()
+
+    @property
+    def keys(self) -> Keyring:
+        """The keys in use."""
+        return self.ledger.keys
+
+    def use(self, keys: Keyring) -> None:
+        """Go on with other keys: the log first, so that it has what the next manifest names."""
+        self.ledger.use(keys)
+        self.manifests.use(keys)
 
     @property
     def manifest(self) -> Manifest:
@@ -209,6 +223,7 @@ class Engine:
 
     def close(self, grace: float = 0.0) -> None:
         """Let running turns finish for `grace` seconds, end the rest as cancelled (signed and durable), free all."""
+        self.key_watch.stop()
         self.scheduler.stop(grace)
         self._free()
 

@@ -16,6 +16,8 @@ from engine.sessions.retention import Retention, milliseconds
 from engine.store import Store, sqlite
 from verifiable import files
 from verifiable.errors import PolicyError, StoreError
+from verifiable.tlog.entry import kind_of
+from verifiable.wire.keys import PublicKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class LedgerSettings:
             disk than the data, or at least in another backup: it is what tells an old store from the newest one.
         sequence: whether this process runs the log. Of several that share a store, exactly one does.
         witnesses: `VKEY URL` of each; `quorum` of them have to cosign a checkpoint before it is published.
+        provider_key: the provider's key, where its private half is on another machine.
         keep_days: days after which a session's records are dropped, None for never; `keep` says what stays instead.
     """
 
@@ -39,6 +42,7 @@ class LedgerSettings:
     keep_days: float | None = None
     keep: str = "tokens"
     log: LogSettings = field(default_factory=LogSettings)
+    provider_key: PublicKey | None = None
 
 
 class Ledger:
@@ -61,7 +65,10 @@ class Ledger:
         witnesses = Witnesses([WitnessEndpoint.parse(text) for text in settings.witnesses], settings.quorum)
         self.store: Store = _open(data, settings)
         try:
-            self.keys: Keyring = _keys(data, name, self.store)
+            self._clock, self._name, self._provider_key = clock, name, settings.provider_key
+            self._folder = data / "keys"
+            self.keys: Keyring = _keys(data, self.store, self.read_keys)
+            self._say_of_keys()
             self.log: ProviderLog | None = None
             self.retention: Retention | None = None
             if settings.keep_days is not None:
@@ -71,10 +78,12 @@ class Ledger:
                     self.store,
                     self.keys.log,
                     CheckpointFile(checkpoint_path(data, settings.checkpoint)),
-                    make_check(self.keys.provider.public),
+                    make_check(lambda: self.keys.providers),
                     self.keys.log_unused,
                     witnesses,
                     settings.log,
+                    self.keys.before,
+                    self.keys.logs,
                 )
         except BaseException:
             self.store.close()
@@ -83,6 +92,21 @@ class Ledger:
     def proof(self, session: bytes, size: int) -> bytes | None:
         """The `.tlog-proof` of a head; None while it is not published, or where the log runs elsewhere."""
         return None if self.log is None else self.log.proof(session, size)
+
+    def read_keys(self) -> Keyring:
+        """The keys as their folder has them now. Raises StoreError, PolicyError."""
+        return keyring.load(self._folder, self._name, self._provider_key, self._clock)
+
+    def use(self, keys: Keyring) -> None:
+        """Go on with other keys: what is said of them is logged, and the log signs with its new one."""
+        self.keys = keys
+        self._say_of_keys()
+        if self.log is not None:
+            self.log.use(keys.log, keys.before, keys.logs)
+
+    def _say_of_keys(self) -> None:
+        for statement in self.keys.statements:
+            self.store.add_statement(kind_of(statement), statement)
 
     def start(self, vocabulary: int) -> None:
         """Start the log, and dropping what has expired. `vocabulary` is the model's: packed token ids depend on it."""
@@ -127,11 +151,11 @@ def _machine(path: Path) -> bytes:
         raise StoreError(f"this machine's name {path} can't be read", found=str(error)) from error
 
 
-def _keys(data: Path, name: str, store: Store) -> Keyring:
+def _keys(data: Path, store: Store, load: Callable[[], Keyring]) -> Keyring:
     folder = data / "keys"
     if not folder.exists() and (store.sessions(1) or store.checkpoint() is not None):
         raise StoreError(
             f"the keys in {folder} are gone, and the store has sessions that they signed",
             hint="Restore them from your backup. A provider with new keys is a new provider, with a store of its own.",
         )
-    return keyring.load(folder, name)
+    return load()

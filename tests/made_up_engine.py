@@ -85,14 +85,14 @@ class MadeUpEngine(Engine):
 
     def __init__(self, data: Path, **changes: Any) -> None:
         self.ledger = Ledger(data, "acme")
-        self.store, self.keys = self.ledger.store, self.ledger.keys
+        self.store = self.ledger.store
         keys = {"session_keys": (self.keys.session.public,), "log": self.keys.log.public}
         stated = manifest(**{"valid_from": 0, "valid_to": _YEAR, **keys, **changes})
         self.settings = EngineSettings(k=stated.k, runtime=_settings(stated))
-        self.manifests = Manifests(self.store, self.keys.provider, stated, self._now)
+        self.manifests = Manifests(self.store, self.keys, stated, self._now)
         self.model_name = "m" * 256
         self.words = Words(stated.model.vocabulary, frozenset(stated.model.suppressed))
-        self.sessions = Sessions(self.store, self.keys.session, self.manifests, self._now)
+        self.sessions = Sessions(self.store, self.manifests, self._now)
         self.evidence = EvidenceReader(self.store, stated.model.vocabulary, self.ledger.proof)
         self.scheduler = cast(Any, _AtOnce(self.words, stated.k))
         self.self_audit = cast(Any, SimpleNamespace(checked_turns=0, checked_tokens=0, differences=0))

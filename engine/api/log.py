@@ -86,6 +86,7 @@ def status(log: Log) -> dict[str, Any]:
     return {
         "origin": log.origin,
         "key": log.key.public.vkey(),
+        "keys": [key.vkey() for key in log.signers],
         "size": published.size,
         "root": published.root.hex(),
         "checkpoint": published.note.decode(),

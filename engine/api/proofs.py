@@ -20,7 +20,7 @@ from engine.web.limits import TOO_MANY, limit_private, limit_public
 from engine.web.provider import Provider, Served
 from verifiable import limits
 from verifiable.errors import PolicyError
-from verifiable.manifest import manifest as manifests
+from verifiable.manifest import manifest as manifests, statements
 from verifiable.session import head as heads, records
 from verifiable.session.evidence import Kind
 from verifiable.session.receipt import Receipt
@@ -99,6 +99,13 @@ private = APIRouter(
 def manifest(http: Request, provider: Served) -> Response:
     """What is served, with what settings, under which keys, and until when."""
     return content.answer(http, provider.manifests.in_force().envelope, manifests.TYPE, content.REVALIDATE)
+
+
+@public.get("/keys", response_class=Response, responses=_binary(statements.MEDIA_TYPE, "The keys file."))
+def keys(http: Request, provider: Served) -> Response:
+    """What the provider says of its keys: which follows which, and which count no more (spec/keys.md)."""
+    data = statements.KeysFile(provider.keys.statements).encode()
+    return content.answer(http, data, statements.MEDIA_TYPE, content.REVALIDATE)
 
 
 @public.get("/sessions", responses=_MALFORMED)

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
+from engine.keys import folder
 from engine.ledger import checkpoint_path
 from engine.log import export as exports
 from engine.log.checkpoint_file import CheckpointFile
 from engine.log.fsck import FsckReport, fsck as check
 from engine.store import InUseError, Store, sqlite
-from verifiable.errors import StoreError, VerifiableError
-from verifiable.wire.keys import PublicKey
+from verifiable.errors import StoreError
 
 _Data = Annotated[Path, typer.Option(help="The provider's data folder.")]
 _Url = Annotated[str | None, typer.Option("--store", help="URL of the PostgreSQL database, if the provider has one.")]
@@ -40,9 +40,9 @@ def fsck(
         report.damaged("the database", error)
     else:
         with closing(opened):
-            provider, log = (_key(data / "keys" / f"{role}.pub") for role in ("provider", "log"))
+            known = folder.known(data / "keys")
             place = CheckpointFile(checkpoint_path(data, checkpoint))
-            report = check(opened, provider, log, place, data / "keys" / "log.unused")
+            report = check(opened, known.providers, known.logs, place, data / "keys" / "log.unused")
     if as_json:
         findings = [{"where": finding.where, "what": finding.what} for finding in report.findings]
         print(json.dumps({"clean": report.clean, "findings": findings, "notes": report.notes, "counts": report.counts}))
@@ -59,8 +59,8 @@ def export(
 ) -> None:
     """Write the published log as static files that any web server can serve (C2SP tlog-tiles)."""
     with closing(_open(data, store)) as opened:
-        key = _key(data / "keys" / "log.pub")
-        count, size = exports.export(opened, key, CheckpointFile(checkpoint_path(data, checkpoint)), out)
+        known = folder.known(data / "keys")
+        count, size = exports.export(opened, known.logs, CheckpointFile(checkpoint_path(data, checkpoint)), out)
     print(f"{out}: checkpoint of size {size}, {count} new files")
 
 
@@ -72,13 +72,6 @@ def _open(data: Path, url: str | None) -> Store:
     if not (data / sqlite.FILE).exists():
         raise StoreError(f"there is no store in {data}", expected=sqlite.FILE)
     return sqlite.open_store(data)
-
-
-def _key(path: Path) -> PublicKey:
-    try:
-        return PublicKey.parse(path.read_text("utf-8").strip())
-    except (OSError, UnicodeError, VerifiableError) as error:
-        raise StoreError(f"the public key {path} can't be read", found=str(error)) from error
 
 
 def _show(report: FsckReport) -> None:

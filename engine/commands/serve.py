@@ -30,7 +30,9 @@ def serve(
     *,
     model: Annotated[Path, typer.Option(help="The GGUF file to serve, or hf:OWNER/REPOSITORY/FILE.gguf from a hub.")],
     data: Annotated[Path, typer.Option(help="Folder for keys and sessions; made when missing.")],
-    name: Annotated[str, typer.Option(help="The provider's name in its keys and manifest.")] = "provider",
+    name: Annotated[
+        str | None, typer.Option(help="The provider's name in its keys and manifest; default: its key's, or provider.")
+    ] = None,
     server: options.ServerOptions,
     running: options.ModelOptions,
     device: DeviceOptions,
@@ -44,6 +46,7 @@ def serve(
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     if server.log_requests:
         _log_requests()
+    ledger = log.settings(records)
     settings = EngineSettings(
         runtime=RuntimeSettings(
             n_ctx=running.ctx,
@@ -62,8 +65,8 @@ def serve(
         drafter=speculation.draft,
         draft_model=speculation.draft_model,
         self_audit=records.self_audit,
-        name=name,
-        ledger=log.settings(records),
+        name=name or (ledger.provider_key.name if ledger.provider_key else "provider"),
+        ledger=ledger,
     )
     with Bars() as bars:
         on_hub = hub.parse_name(str(model))

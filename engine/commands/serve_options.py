@@ -14,6 +14,7 @@ from engine.sessions.retention import KEEP
 from verifiable.commands.groups import group
 from verifiable.commands.model_options import Lora, models_own
 from verifiable.errors import PolicyError
+from verifiable.wire import key_file
 
 
 @group("Server")
@@ -109,6 +110,13 @@ class LogOptions:
     witness: Annotated[list[str] | None, typer.Option(help="'VKEY URL' of a witness; may be repeated.")] = None
     quorum: Annotated[int, typer.Option(min=0, help="Witnesses that must cosign before publication.")] = 0
 
+    provider_key: Annotated[
+        str | None,
+        typer.Option(
+            help="The provider's public key, where the private one is on another machine (`verifiable keys`)."
+        ),
+    ] = None
+
     def settings(self, records: RecordOptions) -> LedgerSettings:
         return LedgerSettings(
             store=self.store,
@@ -118,4 +126,5 @@ class LogOptions:
             quorum=self.quorum,
             keep_days=records.keep_days,
             keep=records.keep,
+            provider_key=None if self.provider_key is None else key_file.read_public(self.provider_key)[-1],
         )

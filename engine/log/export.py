@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from engine.log.checkpoint_file import CheckpointFile
+from engine.log.log import open_by_any
 from engine.log.tree import read_hashes
 from engine.store import DamagedLogError, Store
 from verifiable import files
 from verifiable.errors import StoreError
-from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.merkle import leaf_hash
 from verifiable.tlog.tiles import ENTRIES, WIDTH, Tile, bundles_for, encode_bundle, root_from_tiles, tiles_for
 from verifiable.wire.keys import PublicKey
 
 
-def export(store: Store, key: PublicKey, place: CheckpointFile, out: Path) -> tuple[int, int]:
+def export(store: Store, keys: Sequence[PublicKey], place: CheckpointFile, out: Path) -> tuple[int, int]:
     """Write tiles and bundles, then the checkpoint over them; returns how many files are new, and the log's size.
 
     Files that are there are compared. Raises DamagedLogError where the store does not give the published root, or a
@@ -24,7 +25,7 @@ def export(store: Store, key: PublicKey, place: CheckpointFile, out: Path) -> tu
     note = place.read()
     if note is None:
         raise StoreError("there is no published checkpoint", expected=str(place.path))
-    head = open_checkpoint(note, key).checkpoint
+    head = open_by_any(note, keys).checkpoint
 
     def hashes(tile: Tile) -> bytes:
         return b"".join(read_hashes(store, tile.level, tile.index)[: tile.width])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,10 +18,11 @@ from engine.log.checkpoint_file import CheckpointFile
 from engine.log.frontier import Frontier
 from engine.log.fsck_session import SessionCheck
 from engine.log.integrate import check_statement
+from engine.log.log import open_by_any
 from engine.store import Store
 from verifiable.errors import VerifiableError
 from verifiable.manifest.manifest import Manifest, verify_manifest
-from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
+from verifiable.tlog.checkpoint import Checkpoint
 from verifiable.tlog.entry import MANIFEST
 from verifiable.tlog.merkle import HASH_SIZE, leaf_hash
 from verifiable.tlog.tiles import WIDTH, Tile
@@ -56,8 +57,8 @@ class FsckReport:
 
 def fsck(
     store: Store,
-    provider: PublicKey,
-    log: PublicKey,
+    providers: Sequence[PublicKey],
+    logs: Sequence[PublicKey],
     place: CheckpointFile,
     unused: Path,
     progress: Progress = lambda stage, done, total: None,
@@ -67,20 +68,20 @@ def fsck(
     for line in store.damage():
         report.damaged("the database file", line)
     try:
-        known = _manifests(store, provider, report)
+        known = _manifests(store, providers, report)
         _sessions(store, known, report, progress)
-        _Log(store, log, place, unused, report).check(progress)
+        _Log(store, logs, place, unused, report).check(progress)
     except VerifiableError as error:
         report.damaged("the database", error)
     return report
 
 
-def _manifests(store: Store, provider: PublicKey, report: FsckReport) -> dict[bytes, Manifest]:
+def _manifests(store: Store, providers: Sequence[PublicKey], report: FsckReport) -> dict[bytes, Manifest]:
     known: dict[bytes, Manifest] = {}
     for signed in store.manifests():
         report.counts["manifests"] += 1
         try:
-            manifest = verify_manifest(signed, [provider])
+            manifest = verify_manifest(signed, providers)
             known[manifest.digest()] = manifest
             if store.manifest(manifest.digest()) != signed:
                 report.damaged("a manifest", "it is not stored under its own digest")
@@ -113,9 +114,11 @@ def _sessions(store: Store, known: dict[bytes, Manifest], report: FsckReport, pr
 class _Log:
     """The log's part: entries, tiles, and every checkpoint over them."""
 
-    def __init__(self, store: Store, key: PublicKey, place: CheckpointFile, unused: Path, report: FsckReport) -> None:
+    def __init__(
+        self, store: Store, keys: Sequence[PublicKey], place: CheckpointFile, unused: Path, report: FsckReport
+    ) -> None:
         self._store = store
-        self._key = key
+        self._keys = keys
         self._place = place
         self._unused = unused
         self._report = report
@@ -190,7 +193,7 @@ class _Log:
 
     def _read(self, where: str, note: bytes, size: int, at: int | None = None) -> Checkpoint | None:
         try:
-            checkpoint = open_checkpoint(note, self._key).checkpoint
+            checkpoint = open_by_any(note, self._keys).checkpoint
         except VerifiableError as error:
             self._report.damaged(where, error)
             return None

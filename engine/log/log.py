@@ -6,9 +6,10 @@ that is handed out with an answer has no log proof yet, and the same receipt ask
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +19,12 @@ from engine.log.rederive import check_bundle, rederive
 from engine.log.tree import LogTree
 from engine.log.witnesses import Witnesses
 from engine.store import DamagedLogError, HeadRow, LogStore
-from verifiable.errors import PolicyError, StoreError, VerifiableError
+from verifiable.errors import PolicyError, StoreError, VerifiableError, VerificationError
 from verifiable.manifest.manifest import verify_manifest
 from verifiable.session.head import Head, verify_head
-from verifiable.tlog.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint, sign_checkpoint
+from verifiable.tlog.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
 from verifiable.tlog.merkle import EMPTY_ROOT
+from verifiable.tlog.note import Ed25519Verifier, Note, sign_note, sign_text
 from verifiable.tlog.proof import TlogProof
 from verifiable.tlog.tiles import WIDTH
 from verifiable.wire.keys import PrivateKey, PublicKey
@@ -63,6 +65,8 @@ class ProviderLog:
     Args:
         place: where the published checkpoint is kept, apart from the store.
         check: refuses a stored head that no session key signed.
+        before: the log's key before the last exchange: its line stands before that of `key`.
+        known: the log's keys, oldest first; by default `key` alone.
         unused: a file that exists from the making of the log's key until the first checkpoint is there. Without it,
             a log whose checkpoint is missing has lost it, and does not start again from nothing.
 
@@ -79,8 +83,12 @@ class ProviderLog:
         unused: Path,
         witnesses: Witnesses | None = None,
         settings: LogSettings | None = None,
+        before: PrivateKey | None = None,
+        known: Sequence[PublicKey] = (),
     ) -> None:
         self.key = key
+        self._before = before
+        self._known = tuple(known) or (key.public,)
         self.tree = LogTree(store)
         self.witnesses = witnesses or Witnesses((), 0)
         self._store = store
@@ -103,6 +111,20 @@ class ProviderLog:
     def published(self) -> PublishedCheckpoint:
         """The checkpoint that everybody is shown now."""
         return self._published
+
+    @property
+    def signers(self) -> tuple[PublicKey, ...]:
+        """The keys that sign checkpoints now, the newest last."""
+        return tuple(key.public for key in self._signing())
+
+    def use(self, key: PrivateKey, before: PrivateKey | None, known: Sequence[PublicKey]) -> None:
+        """Sign with other keys from now on, beginning with the checkpoint that is published. Raises StoreError."""
+        with self._publishing:
+            self.key, self._before, self._known = key, before, tuple(known)
+            note = self._with_lines(self._published.note)
+            if note != self._published.note:
+                self._place.replace(self._published.note, note)
+                self._published = PublishedCheckpoint(note, self._opened(note))
 
     def failure(self) -> VerifiableError | None:
         """Why nothing is published any more (for good, or for the moment), or None."""
@@ -153,11 +175,12 @@ class ProviderLog:
             if size == old.size:
                 return False
             root = rederive(self._store, old.size, old.root, size)
-            note = sign_checkpoint(Checkpoint(self.origin, size, root), self.key)
+            checkpoint = Checkpoint(self.origin, size, root)
+            note = sign_note(checkpoint.text(), *self._signing())
             remembered = self._store.checkpoint(size)
             if remembered is None:
                 self._store.add_checkpoint(size, note)
-            elif remembered[1] != note:
+            elif self._opened(remembered[1]).checkpoint != checkpoint:
                 raise DamagedLogError("another checkpoint was signed for this size", found=f"size {size}")
             cosigned = self.witnesses.cosign(note, self.key.public, self.tree)
             self._place.replace(old.note, cosigned)
@@ -186,7 +209,21 @@ class ProviderLog:
                 hint="Leave the size out for the newest.",
                 parameter="size",
             )
-        return remembered[0], open_checkpoint(remembered[1], self.key.public).checkpoint.root, remembered[1]
+        return remembered[0], self._opened(remembered[1]).checkpoint.root, self._with_lines(remembered[1])
+
+    def _signing(self) -> tuple[PrivateKey, ...]:
+        return (self.key,) if self._before is None else (self._before, self.key)
+
+    def _opened(self, note: bytes) -> SignedCheckpoint:
+        return open_by_any(note, self._known)
+
+    def _with_lines(self, note: bytes) -> bytes:
+        """A checkpoint of this log with a line by each key that signs now, and its witnesses' lines."""
+        parsed = Note.parse(note)
+        keys = {(key.name, Ed25519Verifier(key).key_id) for key in self._known}
+        lines = [sign_text(parsed.text, key) for key in self._signing()]
+        others = [line for line in parsed.signatures if (line.name, line.key_id) not in keys]
+        return Note(parsed.text, (*lines, *others)).format()
 
     def _open(self, unused: Path) -> PublishedCheckpoint:
         note = self._place.read()
@@ -197,10 +234,10 @@ class ProviderLog:
                     f"the log's published checkpoint {self._place.path} is missing",
                     hint="Put it back from your backup, or from a witness or a monitor that keeps the newest one.",
                 )
-            note = sign_checkpoint(Checkpoint(self.origin, 0, EMPTY_ROOT), self.key)
+            note = sign_note(Checkpoint(self.origin, 0, EMPTY_ROOT).text(), *self._signing())
             self._place.replace(None, note)
         try:
-            published = PublishedCheckpoint(note, open_checkpoint(note, self.key.public))
+            published = PublishedCheckpoint(note, self._opened(note))
         except VerifiableError as error:
             raise DamagedLogError(
                 f"the log's published checkpoint {self._place.path} is damaged, or another log's: {error}"
@@ -211,7 +248,7 @@ class ProviderLog:
         if published.size and self.tree.root(published.size) != published.root:
             raise _forked(published.signed.checkpoint, self.tree)
         if remembered is not None:
-            mine = open_checkpoint(remembered[1], self.key.public).checkpoint
+            mine = self._opened(remembered[1]).checkpoint
             if mine.size > size or self.tree.root(mine.size) != mine.root:
                 raise _forked(mine, self.tree)
         try:
@@ -220,6 +257,10 @@ class ProviderLog:
             # While it is there, a lost checkpoint would be made anew: not a log to go on with.
             hint = "Check the folder and the disk."
             raise StoreError(f"{unused} can't be removed", found=str(error), hint=hint) from error
+        signed = self._with_lines(published.note)
+        if signed != published.note:  # the log's key was exchanged while nobody was here
+            self._place.replace(published.note, signed)
+            published = PublishedCheckpoint(signed, self._opened(signed))
         return published
 
     def _publish_and_scrub(self) -> bool:
@@ -269,8 +310,18 @@ def _forked(checkpoint: Checkpoint, tree: LogTree) -> DamagedLogError:
     )
 
 
-def make_check(provider: PublicKey) -> CheckHead:
-    """The check that a stored head is one that a session key of its manifest signed. Manifests are kept once read."""
+def open_by_any(note: bytes, keys: Sequence[PublicKey]) -> SignedCheckpoint:
+    """A checkpoint that one of a log's keys signed. Raises as `open_checkpoint`, of the last key."""
+    for key in keys[:-1]:
+        with contextlib.suppress(VerificationError):
+            return open_checkpoint(note, key)
+    return open_checkpoint(note, keys[-1])
+
+
+def make_check(providers: Callable[[], Iterable[PublicKey]]) -> CheckHead:
+    """The check that a stored head is one that a session key of its manifest signed. Manifests are kept once read;
+    `providers` are the keys that may have signed them.
+    """
     keys: dict[bytes, tuple[PublicKey, ...]] = {}
 
     def check(row: HeadRow, manifest_of: Callable[[bytes], bytes | None]) -> None:
@@ -280,7 +331,7 @@ def make_check(provider: PublicKey) -> CheckHead:
                 signed = manifest_of(digest)
                 if signed is None:
                     raise StoreError("the manifest of a head is missing", expected=digest.hex())
-                keys[digest] = verify_manifest(signed, [provider]).session_keys
+                keys[digest] = verify_manifest(signed, providers()).session_keys
             head = verify_head(row.signed, keys[digest])
         except VerifiableError as error:
             raise DamagedLogError(f"head {row.size} of session {row.session.hex()} is damaged: {error}") from error

@@ -68,7 +68,7 @@ def log_facts(provider: Provider) -> dict[str, Any] | None:
         "root": published.root.hex(),
         "failing": log.failure() is not None,
         "quorum": witnesses.quorum,
-        "cosigned": len(published.signed.note.signatures) - 1,
+        "cosigned": len(published.signed.note.signatures) - len(log.signers),
         "witnesses": [
             (witness.key.name, witnesses.states[witness.key.name].size, witnesses.states[witness.key.name].trouble)
             for witness in witnesses.witnesses
@@ -101,7 +101,7 @@ def look_up(provider: Provider, text: str) -> dict[str, Any]:
         return {"problem": "This is neither a session's id (32 digits and letters a to f) nor a receipt in base64."}
     try:
         receipt = Receipt.parse(data)
-        session = check_receipt(receipt, [provider.keys.provider.public]).session
+        session = check_receipt(receipt, provider.keys.providers).session
     except VerifiableError as error:
         return {"problem": f"This receipt is not one of this provider's, or it was changed: {error}"}
     known = _session(provider, session.head.session, session.head.size)

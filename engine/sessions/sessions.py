@@ -39,9 +39,8 @@ class _Live:
 class Sessions:
     """Opens sessions under the manifest in force, and continues them. Safe to call from any thread."""
 
-    def __init__(self, store: Store, key: PrivateKey, manifests: Manifests, clock: Clock) -> None:
+    def __init__(self, store: Store, manifests: Manifests, clock: Clock) -> None:
         self._store = store
-        self._key = key
         self._manifests = manifests
         self._clock = clock
         self._lock = threading.Lock()
@@ -63,6 +62,9 @@ class Sessions:
             if request.turn not in (None, live.log.turns):
                 hint = "The answer before said the next turn: a request may have been answered that you do not know of."
                 raise _busy(f"its next turn is {live.log.turns}", hint, "verifiable.turn")
+            key = self._manifests.session_key(live.manifest.manifest)
+            if key is None:
+                raise _busy("the key of its manifest is not in use any more", "Open a new session.")
             live.busy = True
         return SessionRecorder(
             live.row,
@@ -70,7 +72,7 @@ class Sessions:
             request,
             keep_open=request.session is not None,
             manifest=live.manifest,
-            key=self._key,
+            key=key,
             store=self._store,
             clock=self._clock,
             release=lambda: self._release(live),
@@ -113,10 +115,11 @@ class Sessions:
             if row is None or not leaves:
                 continue
             time = max(self._clock(), row.opened)
-            if not self._may_sign(row.manifest_digest, time):
+            key = self._may_sign(row.manifest_digest, time)
+            if key is None:
                 continue
             log = SessionLog.restore(row.secret, leaves)
-            self._store.add_head(session, log.size, log.head(time).sign(self._key))
+            self._store.add_head(session, log.size, log.head(time).sign(key))
             count += 1
         if count:
             self._store.flush()
@@ -126,13 +129,14 @@ class Sessions:
         identifier = from_hex(session, records.SESSION_ID_BYTES)
         return None if identifier is None else self._store.session(identifier)
 
-    def _may_sign(self, digest: bytes, time: int) -> bool:
-        """Whether a head of that time, under that manifest, would be believed."""
+    def _may_sign(self, digest: bytes, time: int) -> PrivateKey | None:
+        """The key by which a head of that time, under that manifest, would be believed."""
         envelope = self._store.manifest(digest)
         if envelope is None:
-            return False
+            return None
         manifest = Manifest.peek(envelope)
-        return self._key.public in manifest.session_keys and manifest.valid_from <= time <= manifest.valid_to
+        valid = manifest.valid_from <= time <= manifest.valid_to
+        return self._manifests.session_key(manifest) if valid else None
 
     def _new(self, manifest: Signed) -> _Live:
         row = SessionRow(
@@ -149,7 +153,10 @@ class Sessions:
         row = _owned(live.row if live else self._store.session(session), capability)
         manifest = self._manifests.going_on(row.manifest_digest)
         if manifest is None:
-            raise _busy("it was opened under another manifest, or one that is nearly over", "Open a new session.")
+            raise _busy(
+                "it was opened under another manifest, or one that is nearly over, or by a key that is gone",
+                "Open a new session.",
+            )
         if pinned not in (None, manifest.digest):
             raise other_manifest(manifest, pinned or b"")
         if live is None:

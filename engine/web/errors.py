@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from engine.scheduling.admission import QueueFullError, StoppingError
-from engine.sessions.manifests import OtherManifestError
+from engine.sessions.manifests import NoManifestError, OtherManifestError
 from engine.sessions.recorder import BusySessionError
 from engine.sessions.sessions import UnknownSessionError
 from engine.store import ErasedError
@@ -37,6 +37,7 @@ _STATUS: tuple[tuple[type[VerifiableError], int, str], ...] = (
     (BusySessionError, 409, "session_unavailable"),
     (OtherManifestError, 409, "manifest_differs"),
     (QueueFullError, 503, "overloaded"),
+    (NoManifestError, 503, "no_manifest"),
     (StoppingError, 503, "shutting_down"),
     (TooManyRequestsError, 429, "rate_limited"),
     (NotAcceptableError, 406, "not_acceptable"),
@@ -51,6 +52,9 @@ def body(error: VerifiableError) -> tuple[int, dict[str, Any]]:
     if isinstance(error, StoreError) and not isinstance(error, ErasedError):
         log.error("%s", error)
         error = StoreError("the provider's store failed", hint="The provider's log says more.")
+    if isinstance(error, NoManifestError):
+        log.error("%s", error)
+        error = NoManifestError("the provider has no manifest in force", hint="Ask again later.")
     status, code = next(((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), (500, "engine"))
     kind = "invalid_request_error" if status < 500 else "server_error"
     param = error.parameter if isinstance(error, PolicyError) else None

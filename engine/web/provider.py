@@ -19,7 +19,9 @@ class LogKeeper(Protocol):
 
     store: Store
     ledger: Ledger
-    keys: Keyring
+
+    @property
+    def keys(self) -> Keyring: ...
 
 
 class Provider(LogKeeper, Protocol):

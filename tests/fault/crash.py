@@ -150,7 +150,7 @@ def check_disk(data: Path) -> FsckReport:
     try:
         keys = [PrivateKey.parse((data / "keys" / name).read_text().strip()) for name in ("provider.key", "log.key")]
         place = CheckpointFile(data / "checkpoint" / "checkpoint")
-        return fsck(store, keys[0].public, keys[1].public, place, data / "keys" / "log.unused")
+        return fsck(store, [keys[0].public], [keys[1].public], place, data / "keys" / "log.unused")
     finally:
         store.close()
 

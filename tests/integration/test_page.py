@@ -175,4 +175,4 @@ def test_the_browser_verifier_is_served_and_checks_a_receipt(
             time.sleep(0.05)
         browser.screenshot(shots / f"verify-{passes}.png")
         assert ("not trusted" in text) is not passes, text
-        assert (provider.keys.provider.name in text) is passes
+        assert (provider.keys.provider.public.name in text) is passes

@@ -113,7 +113,7 @@ def url(server: str) -> str:
 def check(provider: SyntheticProvider, folder: Path) -> list[str]:
     keys = provider.keys
     place = CheckpointFile(folder / "checkpoint" / "checkpoint")
-    report = fsck(provider.store, keys.provider.public, keys.log.public, place, keys.log_unused)
+    report = fsck(provider.store, keys.providers, keys.logs, place, keys.log_unused)
     return [f"{found.where}: {found.what}" for found in report.findings]
 
 
@@ -166,7 +166,7 @@ def test_sequencers_that_race_make_one_sequence(url: str, tmp_path: Path) -> Non
     for _ in range(60):
         provider.answer("q", 1)
     stores = [open_store(url) for _ in range(3)]
-    verify = make_check(provider.keys.provider.public)
+    verify = make_check(lambda: provider.keys.providers)
     taken: list[int] = []
 
     def work(number: int) -> None:

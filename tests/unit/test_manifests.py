@@ -155,12 +155,13 @@ def test_a_pinned_manifest_that_differs_in_dates_alone_is_honoured(provider: Syn
 
 def test_what_else_is_stated_makes_another_manifest(provider: SyntheticProvider, clock: Clock) -> None:
     first = provider.manifests.in_force()
-    same = Manifests(provider.store, provider.keys.provider, first.manifest, clock)
+    same = Manifests(provider.store, provider.keys, first.manifest, clock)
     assert same.in_force().digest == first.digest
-    other = Manifests(provider.store, provider.keys.provider, replace(first.manifest, k=7), clock)
+    other = Manifests(provider.store, provider.keys, replace(first.manifest, k=7), clock)
     assert other.in_force().manifest.k == 7
     assert other.going_on(first.digest) is None
-    stranger = Manifests(provider.store, provider.keys.session, first.manifest, clock)
+    keys = replace(provider.keys, provider=provider.keys.session, providers=(provider.keys.session.public,))
+    stranger = Manifests(provider.store, keys, first.manifest, clock)
     assert stranger.in_force().digest != first.digest
 
 
