@@ -96,8 +96,10 @@ def _check_parties(keeper: LogKeeper, own_only: bool, said: SignedVerdict) -> No
     if not own_only:
         return
     keys = keeper.keys
-    own = [keys.provider.public, keys.session.public, keys.log.public]
-    if not vouches_for_itself(said.subject, own[:1]):
-        raise PolicyError("a verdict about another provider", expected=own[0].vkey(), found=said.subject.vkey())
+    own = [*keys.providers, *(key.public for key in (keys.session, *keys.sessions)), *keys.logs]
+    if not vouches_for_itself(said.subject, keys.providers):
+        raise PolicyError(
+            "a verdict about another provider", expected=keys.provider.public.vkey(), found=said.subject.vkey()
+        )
     if vouches_for_itself(said.issuer, own):
         raise PolicyError("a verdict by the provider that it is about", expected="an auditor's own key")

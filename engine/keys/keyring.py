@@ -62,6 +62,13 @@ class Keyring:
     installed: tuple[bytes, ...]
 
     @property
+    def signer(self) -> PrivateKey:
+        """The provider's private key. Raises PolicyError where it is elsewhere."""
+        if isinstance(self.provider, Elsewhere):
+            raise PolicyError("the provider's private key is on another machine")
+        return self.provider
+
+    @property
     def public_file(self) -> Path:
         """The file to give to auditors and clients."""
         return self.folder / "provider.pub"

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from engine.api.app import log_app, proof_app
+from engine.keys import life
 from engine.ledger import LedgerSettings
 from engine.log.log import LogSettings
 from engine.registry import Registry
@@ -180,6 +181,20 @@ def test_a_provider_that_takes_no_bad_verdict_is_told_of_in_a_log_of_the_auditor
         assert found(capsys, 3, *reading, "--log", other.vkey())["reports"] == []
 
 
+def test_a_provider_is_each_of_the_keys_that_it_ever_had(provider: SyntheticProvider) -> None:
+    old = provider.keys
+    for role in Role:
+        life.rotate(old.folder, role, life.milliseconds())
+    provider.look()
+    client, headers = TestClient(proof_app(provider)), {"Authorization": f"Bearer {old.auditor_key}"}
+    for about in (old.provider.public, provider.keys.provider.public):
+        assert client.post("/v1/log/reports", content=stated(about), headers=headers).status_code == 202
+        for own in (old.signer, old.session, old.log):
+            answer = client.post("/v1/log/reports", content=stated(about, own), headers=headers)
+            assert answer.status_code == 400
+            assert "by the provider that it is about" in answer.text
+
+
 def test_who_may_publish_what(provider: SyntheticProvider, registry: Registry) -> None:
     about, own = provider.keys.provider.public, provider.keys
     client, board = TestClient(proof_app(provider)), TestClient(log_app(registry))
@@ -202,7 +217,7 @@ def test_who_may_publish_what(provider: SyntheticProvider, registry: Registry) -
         (stated(stranger), "about another provider"),
         (stated(about, own.session), "by the provider that it is about"),
         (stated(about, own.log), "by the provider that it is about"),
-        (stated(about, own.provider), "by the provider that it is about"),
+        (stated(about, own.signer), "by the provider that it is about"),
     ):
         status, message = post(body)
         assert (status, why.lower() in message.lower()) == (400, True), message
@@ -273,7 +288,7 @@ def test_a_provider_counts_for_nothing_in_any_log(
     provider: SyntheticProvider, registry: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     about = provider.keys.provider.public
-    taken(registry, stated(about, provider.keys.session, status=Status.EXACT), stated(about, provider.keys.provider))
+    taken(registry, stated(about, provider.keys.session, status=Status.EXACT), stated(about, provider.keys.signer))
     log = registry.keys.log.public.vkey()
     with served(log_app(registry)) as board, served(proof_app(provider)) as url:
         facts = found(capsys, 0, board, url, "--about", about.vkey(), "--log", log, "--auditor", AUDITOR.public.vkey())

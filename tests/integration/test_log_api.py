@@ -5,19 +5,24 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from engine.api.app import proof_app
+from engine.keys import life
 from engine.web.limits import ProofRates, Rate
 from fixtures.synthetic import SyntheticProvider
 from verifiable.checking.checks import check_evidence, check_receipt
+from verifiable.manifest.chain import Chain
+from verifiable.manifest.statements import MEDIA_TYPE, KeysFile, Role
 from verifiable.session.evidence import Evidence
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.cose_receipt import verify_receipt
+from verifiable.tlog.entry import REVOCATION, SUCCESSION, kind_of
 from verifiable.tlog.merkle import leaf_hash, roots_from_prefix, verify_consistency, verify_inclusion
 from verifiable.tlog.proof import TlogProof
 from verifiable.tlog.tiles import bundles_for, check_tile, decode_bundle, root_from_tiles, tiles_for
@@ -208,6 +213,27 @@ def test_an_owner_erases_a_session_and_everything_signed_still_verifies(
     proof = provider.ledger.proof(head.session, head.size)
     assert proof is not None
     TlogProof.parse(proof).verify(receipt.head, provider.keys.log.public)
+
+
+def test_what_is_said_of_the_keys_is_served_and_logged(tmp_path: Path) -> None:
+    made = SyntheticProvider(tmp_path / "data")
+    client = TestClient(proof_app(made))
+    assert KeysFile.parse(client.get("/v1/keys").content).statements == ()
+    first = made.keys
+    for role in Role:
+        life.rotate(first.folder, role, life.milliseconds())
+    life.revoke(first.folder, first.session.public, Role.SESSION, "exchanged", life.milliseconds())
+    made.look()
+    made.publish()
+    answer = client.get("/v1/keys")
+    assert answer.headers["content-type"] == MEDIA_TYPE
+    said = KeysFile.parse(answer.content).statements
+    assert [kind_of(statement) for statement in said] == [SUCCESSION, SUCCESSION, REVOCATION]
+    assert set(said) <= set(made.store.entries(0, 100))
+    assert Chain.follow([first.provider.public], said).keys[-1] == made.keys.provider.public
+    status = client.get("/v1/log").json()
+    assert status["keys"] == [first.log.public.vkey(), status["key"]] == [key.vkey() for key in made.keys.logs]
+    made.close()
 
 
 def test_who_asks_too_often_is_told_to_wait(provider: SyntheticProvider) -> None:
