@@ -27,7 +27,8 @@ PRIVATE = {
     "/v1/sessions/{session}",
 }
 PUBLIC = {
-    "/", "/lookup", "/verify", "/v1/manifest", "/v1/keys", "/v1/sessions", "/v1/log", "/v1/log/proof", "/v1/log/consistency",
+    "/", "/lookup", "/verify", "/v1/manifest", "/v1/keys", "/v1/sessions", "/v1/log", "/v1/log/proof",
+    "/v1/log/consistency",
     "/v1/log/entries/{index}", "/v1/sessions/{session}/consistency", "/log/checkpoint", "/log/tile/{path}",
     "/v1/log/reports",  # who may publish there: tests/adversary/test_registry.py
 }  # fmt: skip
