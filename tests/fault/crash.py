@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from engine.keys import folder
 from engine.ledger import LedgerSettings
 from engine.log.checkpoint_file import CheckpointFile
 from engine.log.fsck import FsckReport, fsck
@@ -38,7 +39,6 @@ from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.proof import TlogProof
-from verifiable.wire.keys import PrivateKey
 
 KINDS = {"eio": 1, "enospc": 2, "short": 3, "kill-before": 4, "kill-after": 5, "full": 6}
 WRITERS = 4
@@ -148,9 +148,9 @@ def check_disk(data: Path) -> FsckReport:
     """What fsck says of a folder that nobody uses."""
     store = open_store(data)
     try:
-        keys = [PrivateKey.parse((data / "keys" / name).read_text().strip()) for name in ("provider.key", "log.key")]
+        known = folder.known(data / "keys")
         place = CheckpointFile(data / "checkpoint" / "checkpoint")
-        return fsck(store, [keys[0].public], [keys[1].public], place, data / "keys" / "log.unused")
+        return fsck(store, known.providers, known.logs, place, data / "keys" / "log.unused")
     finally:
         store.close()
 

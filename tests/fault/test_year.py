@@ -16,6 +16,8 @@ from tests.fault.year import CUT, ERASED, KEPT_DAYS, open_engine
 from tests.integration.serving import http
 from tests.needs import ROOT
 from verifiable.checking.checks import OpenedReceipt, check_receipt
+from verifiable.manifest.chain import Chain
+from verifiable.manifest.statements import KeysFile
 from verifiable.session.receipt import Receipt
 from verifiable.tlog.proof import TlogProof
 from verifiable.wire.keys import PublicKey
@@ -36,15 +38,18 @@ def test_a_year_of_renewals_retention_and_power_cuts(tiny_models: dict[str, Path
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
         assert done.returncode == CUT, done.stderr
         assert check_disk(data).findings == []
-    trust = [PublicKey.parse((data / "keys" / "provider.pub").read_text().strip())]
-    receipts = {path.stem: check_receipt(Receipt.parse(path.read_bytes()), trust) for path in sorted(kept.iterdir())}
+    trusted = PublicKey.parse((tmp_path / "first.pub").read_text().strip())
+    said = KeysFile.load(data / "keys" / "statements.keys").statements
+    chain = Chain.follow([trusted], said)
+    assert len(chain.keys) == 1 + len(QUARTERS)
+    receipts = {path.stem: check_receipt(Receipt.parse(path.read_bytes()), chain) for path in sorted(kept.iterdir())}
     assert len(receipts) == 2 * sum(length for _, length in QUARTERS) + 12
     manifests = {opened.session.signed.manifest.digest() for opened in receipts.values()}
     assert len(manifests) >= 8  # renewed when half is over
     with open_engine(model, data, END) as engine, http(engine, []) as url:
         assert engine.interrupted == 1  # by the last power cut
         with Client(url) as client:
-            check_log(client, receipts)
+            check_log(client, receipts, chain)
         told = audit(url, model, data, tmp_path)
     assert told["failed"] == 0
     found = {verdict["session"]: (verdict["status"], verdict.get("code")) for verdict in told["verdicts"]}
@@ -58,18 +63,19 @@ def test_a_year_of_renewals_retention_and_power_cuts(tiny_models: dict[str, Path
     assert rest == [("inconclusive", "interrupted")] * len(QUARTERS)
 
 
-def check_log(client: Client, receipts: dict[str, OpenedReceipt]) -> None:
+def check_log(client: Client, receipts: dict[str, OpenedReceipt], chain: Chain) -> None:
     """Every head that was handed out stands in the log."""
     for opened in receipts.values():
         head, log = opened.session.signed.head, opened.session.signed.manifest.log
         assert log is not None
-        TlogProof.parse(client.log_proof(head.session, head.size)).verify(opened.session.signed.head_envelope, log)
+        proof = TlogProof.parse(client.log_proof(head.session, head.size))
+        proof.verify(opened.session.signed.head_envelope, chain.logs(log))
 
 
 def audit(url: str, model: Path, data: Path, folder: Path) -> dict[str, Any]:
     keys = data / "keys"
     command = [sys.executable, "-m", "verifiable", "audit", url, "--model", str(model), "--sessions", "1000", "--json"]
-    command += ["--trust", str(keys / "provider.pub"), "--auditor-key", str(keys / "auditor.key")]
+    command += ["--trust", str(folder / "first.pub"), "--auditor-key", str(keys / "auditor.key")]
     command += ["--state", str(folder / "state"), "--save", str(folder / "kept")]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
     assert done.stdout, done.stderr

@@ -3,7 +3,8 @@
     python -m tests.fault.year MODEL DATA RECEIPTS FIRST_DAY DAYS
 
 An answer a day, each as a session of its own; one conversation goes on through all days for as long as the provider
-lets it. Receipts are written, durably, as `RECEIPTS/DAY-SIZE.receipt` the moment they are there: what stands in the
+lets it. In the middle of the quarter each key is exchanged for a new one, and the session's old one is revoked at the
+end. Receipts are written, durably, as `RECEIPTS/DAY-SIZE.receipt` the moment they are there: what stands in the
 folder was acknowledged. The process does not return: it exits with CUT in the middle of an answer.
 """
 
@@ -19,11 +20,13 @@ from typing import Any
 
 from engine.engine import Engine, EngineSettings
 from engine.generation import Answer, Delta, QueueSink
+from engine.keys import life
 from engine.ledger import LedgerSettings
 from engine.log.log import LogSettings
 from verifiable import files
 from verifiable.errors import PolicyError
 from verifiable.llama.settings import RuntimeSettings
+from verifiable.manifest.statements import Role
 from verifiable.request.request import COMPLETION, parse_body
 from verifiable.session.head import Head
 from verifiable.session.receipt import Receipt
@@ -71,8 +74,11 @@ def keep(folder: Path, day: int, answer: Answer) -> None:
 def live(engine: Calendar, receipts: Path, first: int, days: int) -> None:
     """A day after the other: an answer, a turn of the conversation, now and then an answer that its owner erases."""
     conversation: Answer | None = None
+    engine.key_watch.stop()  # it looks each second of this machine's time: here it looks when a key was exchanged
     for day in range(first, first + days):
         engine.time = START + day * DAY
+        if day == first + days // 2:
+            exchange_keys(engine)
         keep(receipts, day, engine.complete(f"Day {day}", max_tokens=3))
         try:
             conversation = turn(engine, day, conversation)
@@ -85,6 +91,18 @@ def live(engine: Calendar, receipts: Path, first: int, days: int) -> None:
             engine.sessions.erase(private.session or "", private.capability)
 
 
+def exchange_keys(engine: Calendar) -> None:
+    """New keys for every role, and an end to the session's old one."""
+    folder, old = engine.keys.folder, engine.keys.session.public
+    for role in Role:
+        life.rotate(folder, role, engine.time)
+        engine.key_watch.look()
+    life.end(folder, old, Role.SESSION)
+    engine.key_watch.look()
+    life.revoke(folder, old, Role.SESSION, "exchanged each quarter", engine.time)
+    engine.key_watch.look()
+
+
 def turn(engine: Calendar, day: int, before: Answer | None) -> Answer:
     asked: dict[str, Any] = {"session": "new" if before is None else before.session}
     capability = {} if before is None else {"capability": before.capability}
@@ -94,6 +112,8 @@ def turn(engine: Calendar, day: int, before: Answer | None) -> Answer:
 
 def main(model: str, data: str, receipts: str, first: str, days: str) -> None:
     engine = open_engine(Path(model), Path(data), int(first))
+    if int(first) == 0:
+        files.replace(Path(receipts).with_name("first.pub"), engine.keys.public_file.read_bytes())
     live(engine, Path(receipts), int(first), int(days))
     body = json.dumps({"prompt": "The last words", "max_tokens": 900, "ignore_eos": True}).encode()
     sink = QueueSink()
