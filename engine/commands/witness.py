@@ -16,7 +16,10 @@ from verifiable.wire.key_file import read_or_make_key, read_public
 
 def witness(
     data: Annotated[Path, typer.Option(help="Folder for the witness's key and memory; made when missing.")],
-    log: Annotated[list[str], typer.Option(help="A log's verifier key, or a file with it; may be repeated.")],
+    log: Annotated[
+        list[str],
+        typer.Option(help="A log's verifier key, or a file with it; may be repeated, also for a log's new key."),
+    ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8100,
     name: Annotated[str, typer.Option(help="The witness's name in its key, when the key is made.")] = "witness",

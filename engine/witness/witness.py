@@ -26,7 +26,8 @@ SIZE_TYPE = "text/x.tlog.size"
 
 
 class Witness:
-    """Cosigns for some logs. `folder` holds what it cosigned last of each; back it up never, lose it never.
+    """Cosigns for some logs; several keys of one name are those of one log, which exchanged its key. `folder` holds
+    what it cosigned last of each; back it up never, lose it never.
 
     Raises PolicyError where its key is also a log's: one key must not speak for both.
     """
@@ -35,8 +36,10 @@ class Witness:
         self, key: PrivateKey, logs: Iterable[PublicKey], folder: Path, clock: Callable[[], float] = time.time
     ) -> None:
         self.key = key
-        self.logs = {log.name: log for log in logs}
-        if any(log.raw == key.public.raw for log in self.logs.values()):
+        self.logs: dict[str, tuple[PublicKey, ...]] = {}
+        for log in logs:
+            self.logs[log.name] = (*self.logs.get(log.name, ()), log)
+        if any(log.raw == key.public.raw for keys in self.logs.values() for log in keys):
             raise PolicyError("the witness's key is a log's key too", hint="Give the witness a key of its own.")
         self._folder = folder
         self._clock = clock

@@ -16,7 +16,7 @@ before the cosignature leaves the machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,10 +67,13 @@ class Cosigned:
     root: bytes = EMPTY_ROOT
 
 
-def consider(request: AddCheckpoint, logs: Mapping[str, PublicKey], seen: Mapping[str, Cosigned]) -> Checkpoint:
+def consider(
+    request: AddCheckpoint, logs: Mapping[str, PublicKey | Sequence[PublicKey]], seen: Mapping[str, Cosigned]
+) -> Checkpoint:
     """Decide whether a checkpoint may be cosigned; the caller then remembers its size and root, and cosigns.
 
-    `logs` are the keys of the logs that this witness serves, `seen` is what it cosigned last, both by origin.
+    `logs` are the keys of the logs that this witness serves, of which a log that exchanged its key has several; `seen`
+    is what it cosigned last, both by origin.
 
     Raises:
         MalformedError: the request makes no sense.
