@@ -161,6 +161,12 @@ class Log:
         first = tile.index * 256
         return b"".join(tree.node(8 * tile.level, at) for at in range(first, first + tile.width))
 
+    def shown(self, indices: Sequence[int], size: int) -> bytes:
+        """Entries with their multiproof."""
+        entries = [base64.urlsafe_b64encode(self.entries[at]).decode().rstrip("=") for at in indices]
+        path = [item.hex() for item in self.tree(size - self.claimed).multiproof(indices)]
+        return json.dumps({"entries": entries, "path": path}).encode()
+
     def inclusion(self, at: int) -> bytes:
         tree = self.tree()
         return TlogProof(at, tuple(tree.inclusion_proof(at, tree.size)), self.note()).format()
@@ -208,6 +214,8 @@ class Provider:
                 return self.log.tile(path.removeprefix("/log/"))
             case ["v1", "log", "consistency"]:
                 return self.log.consistency(int(query["old"]), int(query["new"]))
+            case ["v1", "log", "entries"]:
+                return self.log.shown([int(at) for at in query["indices"].split(",")], int(query["size"]))
             case ["v1", "log", "proof"]:
                 at = (self.log.proves or self.place)(query["session"], int(query["head"]))
                 return None if at is None else self.log.inclusion(at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -9,13 +10,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from engine.log.log import ProviderLog
-from engine.store import HeadRow
+from engine.store import FSCK, HeadRow
 from engine.web import content
 from engine.web.errors import NotFoundError
-from engine.web.limits import TOO_MANY, limit_public
+from engine.web.limits import TOO_MANY, limit_private, limit_public
 from engine.web.provider import Kept, LogKeeper
 from verifiable import limits
-from verifiable.errors import MalformedError, PolicyError
+from verifiable.errors import MalformedError, PolicyError, StoreError
 from verifiable.session import records
 from verifiable.tlog.cose_receipt import Proof, mint_proof
 from verifiable.tlog.entry import HEAD
@@ -141,6 +142,33 @@ async def proof(
     response = content.answer(http, data, form, content.REVALIDATE)
     response.headers["Vary"] = "Accept"
     return response
+
+
+@routes.get("/v1/log/entries", responses={**_NOT_FOUND, 400: _FORMS[400]}, dependencies=[Depends(limit_private)])
+def entries(
+    provider: Kept,
+    log: Log,
+    indices: Annotated[str, Query(description="Indices, ascending, with commas between.", examples=["0,17,4711"])],
+    size: _Size = None,
+) -> dict[str, Any]:
+    """Some entries, and the hashes that tie all of them to the root of a published checkpoint: one multiproof."""
+    at_size, root, note = log.signed(size)
+    wanted = content.numbers(indices, "indices")
+    if any(one >= other for one, other in pairwise(wanted)):
+        raise PolicyError("parameter indices", expected="ascending numbers", found=indices[:80], parameter="indices")
+    if wanted[-1] >= at_size:
+        raise NotFoundError("no such entry in the log", expected=f"an index below {at_size}")
+    found = [entry for index in wanted for entry in provider.store.entries(index, 1)]
+    if len(found) < len(wanted):
+        raise StoreError("an entry of the log is missing from the store", hint=FSCK)
+    return {
+        "origin": log.origin,
+        "size": at_size,
+        "root": root.hex(),
+        "entries": [write_base64url(entry) for entry in found],
+        "path": [value.hex() for value in log.tree.multiproof(wanted, at_size)],
+        "checkpoint": note.decode(),
+    }
 
 
 @routes.get("/v1/log/entries/{index}", responses={**_NOT_FOUND, 400: _FORMS[400]})

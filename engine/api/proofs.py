@@ -157,7 +157,7 @@ def evidence(
     kinds = {"tokens": Kind.TOKENS, "full": Kind.FULL}
     if kind not in kinds:
         raise PolicyError("parameter kind", expected="tokens or full", found=kind[:32], parameter="kind")
-    chosen = None if turns is None else _numbers(turns, "turns")
+    chosen = None if turns is None else content.numbers(turns, "turns")
     data = caller.provider.evidence.evidence(row, kinds[kind], chosen, size=size).encode()
     return content.answer(http, data, EVIDENCE_TYPE, content.PRIVATE)
 
@@ -174,7 +174,7 @@ def proofs(
     """The records of some positions, each with its path to the signed root."""
     row = caller.read(session)
     chosen = None if turn is None else [turn]
-    wanted = _numbers(positions, "positions")
+    wanted = content.numbers(positions, "positions")
     data = caller.provider.evidence.evidence(row, Kind.RECORDS, chosen, wanted, size=size).encode()
     return content.answer(http, data, EVIDENCE_TYPE, content.PRIVATE)
 
@@ -210,15 +210,3 @@ def _listed(provider: Provider, row: SessionRow) -> dict[str, Any] | None:
         return None
     head = heads.Head.peek(newest[1])
     return {"id": row.session.hex(), "size": head.size, "opened": row.opened, "head": write_base64url(newest[1])}
-
-
-def _numbers(text: str, name: str) -> list[int]:
-    parts = text.split(",")
-    if len(parts) > limits.ASKED or not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
-        raise PolicyError(
-            f"parameter {name}",
-            expected=f"at most {limits.ASKED} whole numbers with commas between",
-            found=text[:80],
-            parameter=name,
-        )
-    return [int(part) for part in parts]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Protocol
 
 from engine.store import FSCK, DamagedLogError
-from verifiable.tlog.merkle import HASH_SIZE, consistency_path, inclusion_path, range_hash
+from verifiable.tlog.merkle import HASH_SIZE, consistency_path, inclusion_path, multi_path, range_hash
 from verifiable.tlog.tiles import HEIGHT, WIDTH, Tile
 
 _KEPT = 4096
@@ -76,6 +76,10 @@ class LogTree:
     def consistency_proof(self, m: int, n: int) -> list[bytes]:
         """The proof that the first n entries extend the first m."""
         return consistency_path(self.node, m, n)
+
+    def multiproof(self, indices: Sequence[int], size: int) -> list[bytes]:
+        """The hashes that tie entries to the root of the first `size` (`merkle.root_from_multiproof`)."""
+        return multi_path(self.node, indices, size)
 
     @staticmethod
     def _node(height: int, index: int, rows_of: Callable[[int, int, int], list[bytes]]) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from fastapi import Request, Response
 
+from verifiable import limits
 from verifiable.errors import PolicyError
 
 PRIVATE = "no-store"
@@ -71,3 +72,16 @@ def _quality(form: str, liked: dict[str, float]) -> float:
         if name in liked:
             return liked[name]
     return 0
+
+
+def numbers(text: str, name: str) -> list[int]:
+    """What a parameter lists, with commas between: at least one. Raises PolicyError."""
+    parts = text.split(",")
+    if len(parts) > limits.ASKED or not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
+        raise PolicyError(
+            f"parameter {name}",
+            expected=f"at most {limits.ASKED} whole numbers with commas between",
+            found=text[:80],
+            parameter=name,
+        )
+    return [int(part) for part in parts]

@@ -1,31 +1,30 @@
 // Files that prove fraud by themselves: what a provider signed, and that it contradicts itself.
 
 const MERGE_DELAY = 86_400_000n; // milliseconds
+const FRAUD_MANIFESTS = { "two checkpoints": 1, token: 1, missing: 3 };
 
 function parseFraud(data) {
-  const [kind, manifests, signed, leaves, proof, entries] = unseal(data, 7, "fraud file", LIMITS.FRAUD_BYTES);
-  const what = positive(uintOf(kind, "fraud kind", 5), "fraud kind");
+  const [number, manifests, signed, leaves, proof] = unseal(data, 6, "fraud file", LIMITS.FRAUD_BYTES);
+  const what = positive(uintOf(number, "fraud kind", 5), "fraud kind");
+  const kind = ["", "two heads", "two checkpoints", "token", "missing", "two sizes"][what];
+  const bounds = kind === "missing" ? [LIMITS.FRAUD_ENTRIES, LIMITS.ENTRY_BYTES] : [2, LIMITS.LEAF_BYTES];
   const listOf = (value, name, most, longest) => {
     if (arrayOf(value, null, name).length > most) throw malformed(name, `at most ${most}`);
     return value.map((item) => bytesOf(item, name, null, longest));
   };
   const file = {
-    kind: ["", "two heads", "two checkpoints", "token", "missing", "two sizes"][what],
-    manifests: listOf(manifests, "fraud manifests", 2, LIMITS.SIGNED_BYTES),
+    kind,
+    manifests: listOf(manifests, "fraud manifests", FRAUD_MANIFESTS[kind] ?? 2, LIMITS.SIGNED_BYTES),
     signed: listOf(signed, "signed statements", 2, LIMITS.SIGNED_BYTES),
-    opening: parseOpening(leaves, proof),
-    entries: listOf(entries, "log entries", LIMITS.FRAUD_ENTRIES, LIMITS.ENTRY_BYTES),
+    opening: parseOpening(leaves, proof, ...bounds),
   };
   if (file.signed.length !== (file.kind === "token" ? 1 : 2)) throw malformed("signed statements");
-  if (file.manifests.length !== 1 && !(["two heads", "two sizes"].includes(file.kind) && file.manifests.length === 2)) {
-    throw malformed("fraud manifests");
-  }
+  if (!file.manifests.length) throw malformed("fraud manifests");
   const { leaves: shown, proof: hashes } = file.opening;
-  if (shown.length > 0 !== (file.kind === "token")) throw malformed("fraud file", "leaves exactly where a token is shown");
-  if (file.kind !== "token" && hashes.length > 0 !== (file.kind === "two sizes"))
+  const shows = ["token", "missing"].includes(kind);
+  if (shown.length > 0 !== shows) throw malformed("fraud file", "leaves exactly of a token or of the log");
+  if (!shows && hashes.length > 0 !== (kind === "two sizes"))
     throw malformed("fraud file", "hashes exactly with leaves or two sizes");
-  if (file.entries.length && file.kind !== "missing")
-    throw malformed("fraud file", "entries only with a missing head");
   return file;
 }
 
@@ -45,7 +44,13 @@ function checkFraud(file, trusted, report, delay = MERGE_DELAY) {
   );
   const proven = report.make(
     "The provider’s own signatures contradict each other",
-    () => FRAUDS[file.kind](file, manifests, delay),
+    () => {
+      // Anybody's key can sign another's name.
+      const [root, ...roots] = manifests.map(({ key }) => chain.rootOf(key).kid);
+      if (roots.some((other) => !same(root, other)))
+        throw nothing("the manifests are of two providers");
+      return FRAUDS[file.kind](file, manifests, delay);
+    },
     (found) => found.what,
   );
   const revoked = manifests.flatMap(({ key, sessionKeys, log }) => [
@@ -64,15 +69,28 @@ const headUnder = (data, manifest) => {
   return readingSigned(() => parseHead(payload));
 };
 
-/** The head that a log's entry holds; null where it is none: nothing in a log may spoil the proof. */
-function loggedHead(entry, manifest) {
+/** What `read` gives; null where it fails: nothing in a log may spoil the proof. */
+function orNull(read) {
   try {
-    const head = headUnder(entry, manifest);
-    return head.interim ? null : head;
+    return read();
   } catch (error) {
     if (error instanceof Failure) return null;
     throw error;
   }
+}
+
+/** The head that a log's entry seems to hold, by no signature; null where it holds none, or an interim one. */
+const peekedHead = (entry) =>
+  orNull(() => {
+    const head = parseHead(parseEnvelope(entry).payload);
+    return head.interim ? null : head;
+  });
+
+/** The head that an entry holds; null where it is none by these manifests. */
+function loggedHead(entry, manifests) {
+  const named = peekedHead(entry)?.manifest;
+  const manifest = named && manifests.find(({ digest }) => same(digest, named));
+  return manifest ? orNull(() => headUnder(entry, manifest)) : null;
 }
 
 function checkpointUnder(data, manifest) {
@@ -80,17 +98,12 @@ function checkpointUnder(data, manifest) {
   return openCheckpoint(fromUtf8(data, "checkpoint"), manifest.chain.logFamily(manifest.log));
 }
 
-/** Two heads, each under its manifest, where one key signed those. */
-function headsOfOne(signed, manifests) {
-  const [root, ...roots] = manifests.map(({ key, chain }) => chain.rootOf(key).kid);
-  if (roots.some((other) => !same(root, other)))
-    throw nothing("the manifests are of two providers");
-  return signed.map((data, i) => headUnder(data, manifests[i] ?? manifests[0]));
-}
+/** Two heads, each under its manifest. */
+const twoHeads = (signed, manifests) => signed.map((data, i) => headUnder(data, manifests[i] ?? manifests[0]));
 
 const FRAUDS = {
   "two sizes"({ signed, opening }, manifests) {
-    const [one, other] = headsOfOne(signed, manifests);
+    const [one, other] = twoHeads(signed, manifests);
     if (!same(one.session, other.session) || one.size <= 0n || one.size >= other.size)
       throw nothing("the two heads are not a smaller and a larger one of one session");
     const [before, after] = rootsFromPrefix(one.size, other.size, opening.proof);
@@ -100,7 +113,7 @@ const FRAUDS = {
     return { code: "two-histories", what, session: one.session };
   },
   "two heads"({ signed }, manifests) {
-    const [one, other] = headsOfOne(signed, manifests);
+    const [one, other] = twoHeads(signed, manifests);
     if (!same(one.session, other.session) || one.size !== other.size || same(one.root, other.root)) {
       throw nothing("the two heads do not contradict each other");
     }
@@ -130,25 +143,33 @@ const FRAUDS = {
     const what = `its record gives id ${[...allowed].join(" or ")}, not ${token.token}`;
     return { code: "token-not-sampled", what, session: head.session, turn: turn.turn, position: token.position };
   },
-  missing({ signed, entries }, [manifest], delay) {
+  missing({ signed, opening }, manifests, delay) {
+    const [manifest] = manifests;
     const head = headUnder(signed[0], manifest);
     if (head.interim) throw nothing("the head is one that is never logged");
+    if (!same(head.manifest, manifest.digest)) throw nothing("the head was made under another manifest");
     const checkpoint = checkpointUnder(signed[1], manifest);
-    const root = treeRoot(entries.map(leafHash));
-    if (BigInt(entries.length) !== checkpoint.size || !same(root, checkpoint.root))
-      throw nothing("the entries are not the whole log");
-    let latest = 0n;
-    for (const entry of entries) {
-      const logged = loggedHead(entry, manifest);
-      if (!logged) continue;
-      if (same(logged.session, head.session) && logged.size >= head.size)
+    checkOpening(opening, checkpoint);
+    const entries = opening.leaves;
+    const [first, last] = [entries[0].index, entries.at(-1).index];
+    if (last - first + 1n !== BigInt(entries.length)) throw nothing("entries are left out");
+    const logged = (data) => loggedHead(data, manifests);
+    const seem = entries.map(({ data }) => ({ data, ...peekedHead(data) })).filter(({ session }) => session);
+    for (const { data, session, size } of seem) {
+      if (same(session, head.session) && size >= head.size && logged(data))
         throw nothing("the log has the head, or a later one");
-      if (logged.time > latest) latest = logged.time;
     }
-    if (latest < head.time + delay) throw nothing("the log may still have been about to take it in");
+    const [oldest, newest] = [logged(entries[0].data), logged(entries.at(-1).data)];
+    if (first && !(oldest && oldest.time <= head.time - BigInt(LIMITS.LOG_ORDER)))
+      throw nothing("the head may stand before these entries");
+    const after = head.time + (delay > LIMITS.LOG_ORDER ? delay : BigInt(LIMITS.LOG_ORDER));
+    if (last + 1n < checkpoint.size && !(newest && newest.time >= after))
+      throw nothing("the head may stand after these entries");
+    if (!seem.some(({ data, time }) => time >= head.time + delay && logged(data)))
+      throw nothing("the log may still have been about to take it in");
     return {
       code: "missing-from-log",
-      what: `none of ${entries.length} entries is that head`,
+      what: `none of the entries ${first} to ${last} is that head`,
       session: head.session,
     };
   },

@@ -227,16 +227,15 @@ function unseal(data, count, what, size) {
   return versionedOf(value, count + 1, what).slice(1, -1);
 }
 
-function parseOpening(leaves, proof) {
+function parseOpening(leaves, proof, most = LIMITS.SESSION_LEAVES, longest = LIMITS.LEAF_BYTES) {
   let last = -1n;
-  if (arrayOf(leaves, null, "opened leaves").length > LIMITS.SESSION_LEAVES)
-    throw malformed("opened leaves", `at most ${LIMITS.SESSION_LEAVES}`);
+  if (arrayOf(leaves, null, "opened leaves").length > most) throw malformed("opened leaves", `at most ${most}`);
   return {
     leaves: leaves.map((entry) => {
       const [index, data] = arrayOf(entry, 2, "opened leaf");
       if (uintOf(index, "leaf index") <= last) throw malformed("opened leaves", "ascending indices");
       last = index;
-      return { index, data: bytesOf(data, "opened leaf", null, LIMITS.LEAF_BYTES) };
+      return { index, data: bytesOf(data, "opened leaf", null, longest) };
     }),
     proof: arrayOf(proof, null, "opening proof").map((hash) => bytesOf(hash, "proof hash", 32)),
   };

@@ -19,6 +19,7 @@ from spec.generate.world import (
     asked,
     digest,
 )
+from verifiable import limits
 from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind
 from verifiable.sampling.sampler import acceptable
 from verifiable.session.head import Head
@@ -43,6 +44,10 @@ def fraud() -> VectorFile:
     )
     _Frauds(file).all()
     return file
+
+
+def missing(lost: bytes, checkpoint: bytes, opening: Opening, manifests: tuple[bytes, ...] = (SIGNED,)) -> Fraud:
+    return Fraud(FraudKind.MISSING, manifests, (lost, checkpoint), opening)
 
 
 class _Frauds:
@@ -192,8 +197,8 @@ class _Frauds:
         def logs(name: str, expected: str, entries: Sequence[bytes], claimed: int = 0, **more: int) -> None:
             tree = Tree.from_leaves(map(leaf_hash, entries))
             signed = sign_checkpoint(Checkpoint(LOG_KEY.name, tree.size + claimed, tree.root()), LOG_KEY)
-            made = Fraud(FraudKind.MISSING, (SIGNED,), (lost, signed), entries=tuple(entries))
-            self.add(f"a missing head: {name}", expected, made, TRUST, **more)
+            opening = Opening.of(tree, dict(enumerate(entries)))
+            self.add(f"a missing head: {name}", expected, missing(lost, signed, opening), TRUST, **more)
 
         logs("a day later still", "ok", [*heads, late])
         logs("within the delay", "nothing-checked", heads)
@@ -205,23 +210,63 @@ class _Frauds:
         logs("of which only an earlier one is there", "ok", [self.head(size=8), late])
         foreign = self.head(OTHER, session=digest("late")[:16], time=OPENED + 2 * MERGE_DELAY)
         logs("where only somebody's head is late", "nothing-checked", [*heads, foreign])
-        logs("where not all entries are shown", "nothing-checked", [*heads, late], claimed=1)
+        logs("under another size", "root-differs", [*heads, late], claimed=1)
         logs("among entries that are no heads", "ok", [b"entry", b"", lost[:-1], late])
         logs("among nothing but entries that are no heads", "nothing-checked", [b"entry", lost[:-1]])
-        logs("in an empty log", "nothing-checked", [])
+        logs("in an empty log", "malformed", [])
         tree = Tree.from_leaves(map(leaf_hash, [*heads, late]))
         signed = sign_checkpoint(Checkpoint(LOG_KEY.name, tree.size, tree.root()), LOG_KEY)
-        chunk = Fraud(FraudKind.MISSING, (SIGNED,), (self.head(interim=True), signed), entries=(*heads, late))
-        self.add("a missing head: an interim one", "nothing-checked", chunk)
+        whole = Opening.of(tree, dict(enumerate([*heads, late])))
+        self.add("a missing head: an interim one", "nothing-checked", missing(self.head(interim=True), signed, whole))
+        other = self.head(manifest_digest=digest("another manifest"))
+        self.add("a missing head: of a manifest that names no log", "nothing-checked", missing(other, signed, whole))
         passed = self.head(session=digest("late")[:16], time=OPENED + MERGE_DELAY, interim=True)
         logs("where only an interim head is late", "nothing-checked", [*heads, passed])
-        framed = Fraud(FraudKind.MISSING, (SIGNED,), (self.head(OTHER), signed), entries=(*heads, late))
+        framed = missing(self.head(OTHER), signed, whole)
         self.add("a missing head: that somebody signed", "untrusted-key", framed)
+        self.windows(lost)
+
+    def windows(self, lost: bytes) -> None:
+        """A head that is missing from a log of which a part is shown."""
+        order, nothing = limits.LOG_ORDER, "nothing-checked"
+        later = replace(MANIFEST, valid_to=MANIFEST.valid_to + HOUR, session_keys=(OTHER.public,))
+        under = {"manifest_digest": later.digest()}
+
+        def at(time: int, key: PrivateKey = SESSION_KEY, **changes: object) -> bytes:
+            return self.head(key, session=digest(f"at {time}")[:16], time=OPENED + time, **changes)
+
+        def shows(name: str, expected: str, entries: Sequence[bytes], *shown: int, delay: int = MERGE_DELAY) -> None:
+            tree = Tree.from_leaves(map(leaf_hash, entries))
+            signed = sign_checkpoint(Checkpoint(LOG_KEY.name, tree.size, tree.root()), LOG_KEY)
+            opening = Opening.of(tree, {index: entries[index] for index in shown})
+            made = missing(lost, signed, opening, (SIGNED, later.sign(PROVIDER)))
+            self.add(f"a missing head: {name}", expected, made, TRUST, delay=delay)
+
+        log = [at(-order - 1), at(-order), b"entry", at(9), at(order), at(order + 1)]
+        shows("by the part of the log where it would stand", "ok", log, 1, 2, 3, 4)
+        shows("by a larger part", "ok", log, 0, 1, 2, 3, 4, 5)
+        shows("by a part from which an entry is left out", nothing, log, 1, 3, 4)
+        shows("by a part that begins too late", nothing, [at(-order), at(1 - order), at(9), at(order)], 1, 2, 3)
+        shows("by a part that begins with no head", nothing, log, 2, 3, 4)
+        shows("by a part that ends too early", nothing, [at(9), at(order - 1), at(order)], 0, 1)
+        shows("by a part that ends with no head", nothing, [at(9), at(order), b"entry", at(order)], 0, 1, 2)
+        shows("by a part that ends within a longer delay", nothing, [*log, at(order + 9)], 1, 2, 3, 4, delay=order + 1)
+        shows("that came late, and stands after the delay", nothing, [at(MERGE_DELAY), lost, at(order)], 0, 1, 2)
+        far = [at(-order, OTHER, **under), at(9), at(order, OTHER, **under), at(order)]
+        shows("by heads under a later manifest", "ok", [b"", *far], 1, 2, 3)
+        shows("by heads that another key signed", nothing, [b"", at(-order, SESSION_KEY, **under), *far[1:]], 1, 2, 3)
+        tree = Tree.from_leaves(map(leaf_hash, log))
+        signed = sign_checkpoint(Checkpoint(LOG_KEY.name, tree.size, tree.root()), LOG_KEY)
+        opening = Opening.of(tree, dict(enumerate(log)))
+        mixed = missing(lost, signed, opening, (SIGNED, later.sign(OTHER)))
+        self.add("a missing head: with another's manifest", nothing, mixed, [*TRUST, OTHER.public.vkey()])
+        damaged = missing(lost, signed, Opening({**opening.leaves, 2: b"other"}, opening.proof))
+        self.add("a missing head: with an entry changed", "root-differs", damaged)
 
     def damaged(self) -> None:
         good = Fraud(FraudKind.TWO_HEADS, (SIGNED,), (self.head(), self.head(root=digest("another root"))))
-        fields = encoding.map_(encoding.decode(good.encode()), range(1, 9), "fraud")
-        body = {key: value for key, value in fields.items() if key != 8}
+        fields = encoding.map_(encoding.decode(good.encode()), range(1, 8), "fraud")
+        body = {key: value for key, value in fields.items() if key != 7}
         self.add("no bytes", "malformed", b"")
         self.add("the checksum changed", "malformed", good.encode()[:-1] + b"\0")
         changed: tuple[tuple[str, Map], ...] = (
@@ -234,8 +279,10 @@ class _Frauds:
             ("one head", {4: [self.head()]}),
             ("two heads for a token", {2: 3}),
             ("an opening beside two heads", {6: [bytes(32)]}),
-            ("entries beside two heads", {7: [b"entry"]}),
-            ("an entry as text", {2: 4, 7: ["entry"]}),
+            ("a leaf beside two heads", {5: [[0, b"entry"]]}),
+            ("an entry as text", {2: 4, 5: [[0, "entry"]]}),
+            ("a missing head without entries", {2: 4}),
+            ("four manifests of a missing head", {2: 4, 3: [SIGNED] * 4, 5: [[0, b"entry"]]}),
         )
         for name, changes in changed:
             self.add(name, "malformed", seal(body | changes))

@@ -128,7 +128,7 @@ def test_a_later_head_in_the_log_refutes_a_crash_and_a_session_without_tokens(
     whole = told(other_model, manifest=LOGGED)
     early = cut(whole, size) if size > 1 else Recording(session=ID, manifest=LOGGED)
     good = honest(1, stated=LOGGED)
-    monkeypatch.setattr(listing, "read_sample", lambda *_: [])
+    monkeypatch.setattr(listing, "read_sample", lambda *_: ([], 0))
     code, facts = audit(Provider([good, early], Log([good.head(), early.head()])))
     assert (code, facts["interrupted"] + facts["nothing_to_check"]) == (0, 1)
     code, facts = audit(Provider([good, early], Log([good.head(), early.head(), whole.head()])))

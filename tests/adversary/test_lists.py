@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,12 +18,12 @@ from verifiable import limits
 from verifiable.checking.verdict import Status
 from verifiable.errors import VerificationError
 from verifiable.tlog.checkpoint import Checkpoint
-from verifiable.tlog.tiles import HEIGHT
 from verifier.campaign.campaign import audit_provider
 from verifier.campaign.fetched import Auditor
 from verifier.campaign.outcome import Outcome
+from verifier.campaign.plan import ChallengePlan
 from verifier.provider.client import Client
-from verifier.provider.listing import BUNDLES, Listing, read_listing, read_sample
+from verifier.provider.listing import SAMPLE, SHORT, Listing, read_listing, read_sample
 from verifier.provider.published import Published
 
 CHEATED = (1, 2, 3, 4)
@@ -127,7 +126,8 @@ def test_a_session_that_is_listed_shorter_than_it_was_logged_is_drawn_as_it_was_
     "change",
     [
         lambda path, body: b"\x00\x01x" if "entries" in path else body,
-        lambda path, body: bytes(len(body)) if "/tile/0/" in path else body,
+        lambda path, body: body.replace(b'"entries": ["', b'"entries": ["AA') if "entries" in path else body,
+        lambda path, body: b'{"entries": [], "path": []}' if "entries" in path else body,
         lambda path, body: b"no checkpoint" if path == "/log/checkpoint" else body,
     ],
 )
@@ -145,33 +145,78 @@ class Static:
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.asked = 0
+        self.tree = log.tree()
+        self.asked: list[list[int]] = []
 
-    def log_file(self, path: str, most: int) -> bytes:
-        data = self.log.bundle(path) if "entries" in path else self.log.tile(path)
-        self.asked += len(data)
-        assert len(data) <= most
-        return data
+    def log_entries(self, indices: Sequence[int], size: int) -> tuple[list[bytes], list[bytes]]:
+        self.asked.append(list(indices))
+        return [self.log.entries[at] for at in indices], self.tree.multiproof(indices, size)
 
 
-@pytest.mark.parametrize("size", [1, 255, 256, 257, 700, 2600])
-def test_entries_are_shown_to_be_under_the_checkpoint(size: int) -> None:
+def long_log(size: int, since: int = 0) -> tuple[Published, Static]:
     log = Log([at.to_bytes(4, "big") for at in range(size)])
-    tree = log.tree()
-    log.tree = lambda size=None: tree  # type: ignore[method-assign]
-    checkpoint = Checkpoint("acme/log", size, tree.root())
     client: Any = Static(log)
-    found = read_sample(client, checkpoint, random.Random(5))
-    assert len(found) == size if size <= BUNDLES << HEIGHT else len(found) < size
-    assert set(found) <= set(log.entries)
-    for at in {0, size // 2, size - 1}:
-        before, log.entries[at] = log.entries[at], b"rewritten"
-        if size <= BUNDLES << HEIGHT:
-            with pytest.raises(VerificationError, match="not what it signed"):
-                read_sample(client, checkpoint)
-        log.entries[at] = before
+    checkpoint = Checkpoint("acme/log", size, client.tree.root())
+    return Published(client, None, b"", [LOG.public], b"", checkpoint, since), client
+
+
+@pytest.mark.parametrize(("size", "since"), [(1, 0), (257, 9), (SHORT, 0), (SHORT + 1, 0), (5000, 4900), (9000, 2000)])
+def test_entries_are_shown_to_be_under_the_checkpoint(size: int, since: int) -> None:
+    log, client = long_log(size, since)
+    found, drawn = read_sample(log, random.Random(5))
+    assert set(found) <= set(client.log.entries)
+    assert len(client.asked) == 1
+    if size <= SHORT:
+        assert (found, drawn) == (client.log.entries, size)
+    else:
+        newer = [entry for entry in found if int.from_bytes(entry, "big") >= since]
+        assert drawn == SAMPLE
+        assert SAMPLE <= len(found) <= SAMPLE + min(SAMPLE, size - since) * bool(since)
+        if since:
+            assert len(newer) >= min(SAMPLE, size - since)
+    at = client.asked[0][-1]
+    client.log.entries[at] = b"rewritten"
     with pytest.raises(VerificationError, match="not what it signed"):
-        read_sample(client, replace(checkpoint, root=bytes(32)))
+        read_sample(log, random.Random(5))
+
+
+def test_a_share_of_a_long_log_notices_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a log too long to be read whole, entries are drawn after the list is there, and the plan says the chance."""
+    monkeypatch.setattr("verifier.provider.listing.SHORT", 100)
+    made = [honest(at, stated=LOGGED) for at in range(1, 9)]
+    fill = [f"entry {at}".encode() for at in range(1000)]
+    provider = Provider(made, Log([each.head() for each in made] + fill))
+    tree = provider.log.tree()
+    provider.log.tree = lambda size=None: tree  # type: ignore[method-assign]
+    plans: list[ChallengePlan] = []
+    found = audit(provider, tmp_path, announce=plans.append)
+    assert found.challenge is not None
+    said = (
+        "512 of its 1,008 entries were read, drawn at random: a list that leaves out 1% of them is caught with at least"
+    )
+    assert any(f"{said} 99.4%" in line for line in plans[0].assumes())
+    (note,) = [note for note in found.caveats() if note.id == "list-not-compared"]
+    assert note.detail.startswith(f"{said} 99.4%")
+    asked = [path.partition("?")[0] for path in provider.asked]
+    assert asked.index("/log/checkpoint") < asked.index("/v1/sessions") < asked.index("/v1/log/entries")
+
+
+def test_a_list_cut_to_what_was_asked_of_the_log_is_found_out(tmp_path: Path) -> None:
+    """A provider that hears first which entries are read could list just those: it has to list before it hears."""
+    provider = world()
+    hide(provider, CHEATED)
+    heard: set[str] = set()
+    page, shown = provider.page, provider.log.shown
+
+    def hears(indices: Sequence[int], size: int) -> bytes:
+        heard.update(provider.log.entries[at].hex() for at in indices)
+        return shown(indices, size)
+
+    provider.log.shown = hears  # type: ignore[method-assign]
+    cast(Any, provider).page = lambda query: page(query) if not heard else pytest.fail("the list came last")
+    found = audit(provider, tmp_path)
+    assert found.challenge is not None
+    assert len(found.challenge.listing.left_out) == 4
 
 
 def test_heads_that_are_left_out_or_dated_ahead_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

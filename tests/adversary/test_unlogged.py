@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from engine.scheduling.scheduler import SchedulerSettings
 from engine.store import HeadRow
 from tests.integration.serving import http
 from tests.made_up_model import PROMPT, MadeUpModel
-from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask
+from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, manifest
 from tests.simulator import KEY, LOGGED, Log, Provider, honest, seed, serve
 from verifiable import limits
 from verifiable.checking.checks import check_receipt
@@ -25,6 +26,7 @@ from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind
 from verifiable.checking.verdict import Status, Step, Verdict
 from verifiable.cli import main as command
 from verifiable.llama.settings import RuntimeSettings
+from verifiable.manifest.manifest import Manifest
 from verifiable.session.head import Head
 from verifiable.wire.keys import PrivateKey
 from verifier.campaign.campaign import audit_provider
@@ -233,11 +235,7 @@ def not_all(provider: Provider, _: pytest.MonkeyPatch) -> None:
     provider.log.claimed = 1
 
 
-def too_slow(_: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published, "SECONDS", -1.0)
-
-
-@pytest.mark.parametrize("hinder", [wrong_key, too_long, not_all, too_slow])
+@pytest.mark.parametrize("hinder", [wrong_key, too_long, not_all])
 def test_a_log_that_cannot_be_read_is_said_to_be_so_and_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hinder: Callable[[Provider, pytest.MonkeyPatch], None]
 ) -> None:
@@ -248,6 +246,89 @@ def test_a_log_that_cannot_be_read_is_said_to_be_so_and_read_once(
     assert all("can't be found out" in " ".join(verdict.not_shown) for verdict in verdicts)
     assert not here.saved
     assert provider.asked.count("/log/checkpoint") == 1
+
+
+HOUR = 3_600_000
+OTHER = PrivateKey.generate("acme/other", b"o" * 32)
+NEWER = manifest(log=LOGGED.log, session_keys=(OTHER.public,))
+
+
+def at(time: int, stated: Manifest = LOGGED, key: PrivateKey = SESSION) -> bytes:
+    """A head of some session, signed that long after those of `session`."""
+    return Head(hashlib.sha256(b"%d" % time).digest()[:16], 5, bytes(32), stated.digest(), TIME + 5000 + time).sign(key)
+
+
+def test_a_manifest_whose_key_is_never_logged_hides_nothing(tmp_path: Path) -> None:
+    """What else the log holds is signed with another key, under another manifest of the same provider."""
+    provider = logging([session(2)], [at(0, NEWER, OTHER), at(MERGE_DELAY, NEWER, OTHER)])
+    provider.change = lambda path, body: NEWER.sign(PROVIDER) if path == "/v1/manifest" else body
+    verdicts, _ = audit(tmp_path, provider)
+    assert [(verdict.status, verdict.code) for verdict in verdicts] == [(Status.FAILED, "missing-from-log")]
+    (file,) = files(tmp_path)
+    assert len(Fraud.load(file).manifests) == 2
+    assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
+
+
+def test_a_manifest_that_stands_in_the_log_tells_whose_heads_it_holds(tmp_path: Path) -> None:
+    """The provider shows the one that it never logs a head under, and has to log the other."""
+    provider = logging([session(2)], [NEWER.sign(PROVIDER), at(0, NEWER, OTHER), at(MERGE_DELAY, NEWER, OTHER)])
+    verdicts, _ = audit(tmp_path, provider)
+    assert [(verdict.status, verdict.code) for verdict in verdicts] == [(Status.FAILED, "missing-from-log")]
+    provider.log.entries[0] = NEWER.sign(OTHER)  # a stranger's tells nothing
+    verdicts, _ = audit(tmp_path / "stranger", provider)
+    assert [verdict.status for verdict in verdicts] == [Status.EXACT]
+
+
+def audit_held(folder: Path, provider: Provider, made: Recording) -> tuple[Verdict, Auditor]:
+    """As a client audits its own receipt."""
+    here = Auditor(MadeUpModel(), TRUST, folder / "kept")
+    with serve(provider) as url, Client(url, capability=made.capability) as client:
+        held = check_receipt(made.receipt(), TRUST)
+        return audit_session(here, client, Fetched(made.session, receipt=held, size=made.log.size)), here
+
+
+def test_of_a_long_log_that_part_is_read_where_the_head_would_stand(tmp_path: Path) -> None:
+    """Ten thousand heads, one each hour: neither length nor a refused proof lets a head disappear."""
+    provider = logging([session(2)], [at(hours * HOUR) for hours in range(-5000, 5000)])
+    tree = provider.log.tree()
+    provider.log.tree = lambda size=None: tree  # type: ignore[method-assign]
+    verdict, _ = audit_held(tmp_path, provider, session(2))
+    assert (verdict.status, verdict.code) == (Status.FAILED, "missing-from-log")
+    (file,) = files(tmp_path)
+    shown = Fraud.load(file).opening.leaves
+    assert (min(shown), max(shown)) == (4952, 5048)
+    assert file.stat().st_size < 50_000
+    assert sum("/tile/entries/" in path for path in provider.asked) == 1
+    assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
+
+
+@pytest.mark.parametrize("behind", [0, 20, 47])
+def test_a_machine_that_was_out_of_reach_for_a_day_accuses_nobody(tmp_path: Path, behind: int) -> None:
+    """What it signed meanwhile came into the log so many hours late, and the provider gives no proof of it."""
+    made = session(1)
+    hours = [*range(-100, behind), None, *range(behind, 200)]
+    provider = logging([made], [made.head() if hour is None else at(hour * HOUR + 1) for hour in hours])
+    provider.log.proves = lambda name, size: None
+    verdict, here = audit_held(tmp_path, provider, made)
+    assert (verdict.status, log_check(verdict)) == (Status.EXACT, True)
+    assert not here.saved
+
+
+@pytest.mark.parametrize("hinder", ["many", "slow"])
+def test_a_head_that_is_neither_proven_nor_to_be_looked_for_is_no_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hinder: str
+) -> None:
+    """An honest provider gives its proof. One that gives none, of a log that nobody can read, hides something."""
+    if hinder == "many":
+        monkeypatch.setattr(limits, "LOG_ENTRIES", 1)
+    else:
+        monkeypatch.setattr(published, "SECONDS", -1.0)
+    provider = logging([session(2)], [at(0), late()])
+    verdicts, here = audit(tmp_path, provider)
+    (verdict,) = verdicts
+    code = "no-evidence" if hinder == "many" else "unreachable"
+    assert (verdict.status, verdict.code, log_check(verdict)) == (Status.INCONCLUSIVE, code, None)
+    assert not here.saved
 
 
 # The same with the real engine and a real model.

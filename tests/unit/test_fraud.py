@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,9 +22,10 @@ from verifiable.sampling.sampler import choose
 from verifiable.session import records
 from verifiable.session.evidence import Kind as EvidenceKind
 from verifiable.session.head import Head
+from verifiable.session.opening import Opening
 from verifiable.tlog.checkpoint import Checkpoint, sign_checkpoint
 from verifiable.tlog.merkle import Tree, leaf_hash, prefix_path
-from verifiable.tlog.tiles import Tile, encode_bundle
+from verifiable.tlog.tiles import Tile
 from verifiable.wire.keys import PrivateKey
 from verifier.campaign.fetched import Auditor, Fetched, fetch
 from verifier.offline import frauds
@@ -33,6 +34,7 @@ from verifier.provider.continued import check_growth
 from verifier.provider.published import check_log
 from verifier.provider.remember import Contradiction, Memory
 
+DAY = MERGE_DELAY
 LOG = PrivateKey.generate("acme/log", b"l" * 32)
 
 
@@ -66,8 +68,15 @@ def liar(turns: int = 2) -> Recording:
 def logged(missing: bytes, later: int = MERGE_DELAY + 1, more: tuple[bytes, ...] = ()) -> Fraud:
     entries = (*(head(session=bytes([at]) * 16, time=TIME + at) for at in range(1, 5)), *more)
     entries = (*entries, head(session=b"\x63" * 16, time=TIME + later))
-    root = Tree.from_leaves(map(leaf_hash, entries)).root()
-    return Fraud(FraudKind.MISSING, (stated(),), (missing, note(len(entries), root)), entries=entries)
+    return among(missing, entries)
+
+
+def among(missing: bytes, entries: Sequence[bytes], shown: Iterable[int] | None = None) -> Fraud:
+    """The file that shows some entries of a log."""
+    tree = Tree.from_leaves(map(leaf_hash, entries))
+    leaves = {at: entries[at] for at in (range(len(entries)) if shown is None else shown)}
+    signed = (missing, note(len(entries), tree.root()))
+    return Fraud(FraudKind.MISSING, (stated(),), signed, Opening.of(tree, leaves))
 
 
 def test_two_heads_prove_two_histories():
@@ -128,14 +137,27 @@ def test_a_head_that_the_log_lacks_past_the_delay_is_fraud():
     assert "a merge delay of 2 s, which" in str(frauds.verify(made, TRUST, 2000).hint)
 
 
+def test_a_part_of_the_log_is_enough_where_the_head_would_stand_in_it():
+    """So the file does not grow with the log."""
+    entries = [head(session=(at + 1000).to_bytes(16, "big"), time=TIME + at * DAY // 4) for at in range(-400, 400)]
+    made = among(head(time=TIME), entries, range(392, 409))
+    proven = Fraud.parse(made.encode()).verify(TRUST)
+    assert (proven.code, proven.found) == ("missing-from-log", "none among entries 392 to 408 of 800")
+    assert len(made.encode()) < 17 * 400 + 3000
+    for shown in (range(393, 409), range(392, 408)):
+        with pytest.raises(VerificationError, match="may stand"):
+            among(head(time=TIME), entries, shown).verify(TRUST)
+
+
 @pytest.mark.parametrize(
     ("made", "why"),
     [
         (logged(head(), later=MERGE_DELAY - 1), "about to take it in"),
         (logged(head(), more=(head(),)), "has the head"),
         (logged(head(), more=(head(size=9),)), "has the head"),
-        (replace(logged(head()), entries=logged(head()).entries[:-1]), "not the whole log"),
-        (replace(logged(head()), entries=logged(head()).entries[::-1]), "not the whole log"),
+        (among(head(), [head(session=bytes(16), time=TIME + at) for at in (0, DAY, 2 * DAY)], (1, 2)), "stand before"),
+        (among(head(), [head(session=bytes(16), time=TIME + at) for at in (0, DAY, 2 * DAY)], (0, 1)), "stand after"),
+        (among(head(), [head(session=bytes(16), time=TIME + at) for at in (0, 1, 2 * DAY)], (0, 2)), "left out"),
     ],
 )
 def test_a_log_that_may_still_be_honest_proves_nothing(made, why):
@@ -177,7 +199,7 @@ def test_a_file_of_the_wrong_shape_is_malformed():
         replace(two, manifests=(stated(),) * 3),
         replace(two, signed=(head(),)),
         replace(two, opening=opened),
-        replace(two, entries=(head(),)),
+        replace(two, opening=Opening({0: head()}, ())),
         replace(two, kind=FraudKind.TOKEN),
         replace(two, kind=FraudKind.TWO_CHECKPOINTS, manifests=(stated(), stated())),
     ):
@@ -274,7 +296,7 @@ class Provider:
         return self.proves(self.tree(new), old, new)
 
     def log_file(self, path: str, most: int) -> bytes:
-        return encode_bundle(self.entries[: Tile.parse(path).width])
+        return b"".join(map(leaf_hash, self.entries[: Tile.parse(path).width]))
 
     def tree(self, size: int) -> Tree:
         return Tree.from_leaves(map(leaf_hash, self.entries[:size]))
@@ -406,7 +428,7 @@ def test_a_log_is_followed_by_consistency_proofs(tmp_path: Path):
 
 
 def test_a_proof_that_nobody_signed_accuses_nobody(tmp_path: Path):
-    """Somebody on the way spoils it: the log's own entries decide, and without them nothing is decided."""
+    """Somebody on the way spoils it: the log's own tiles decide, and without them nothing is decided."""
 
     def refused(*_: object) -> list[bytes]:
         raise VerificationError("no proof", code="unreachable")

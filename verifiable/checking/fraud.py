@@ -6,7 +6,8 @@ Five kinds. Each holds only what the provider signed, and contradicts itself:
 - two checkpoints of the provider's log with one size and two roots;
 - a token that does not follow from its own record, the committed parameters and the turn's key;
 - two heads of one session with two sizes, of which the larger one does not continue the smaller one;
-- a head that the log lacks, although the log holds heads that were signed more than the merge delay later.
+- a head that the log lacks where one of its time stands, although the log holds heads that were signed more than the
+  merge delay later.
 
 What needs a forward pass (logits that differ) is no such proof: it is repeated with the evidence file and the model.
 Format: spec/protocol.md.
@@ -15,7 +16,7 @@ Format: spec/protocol.md.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 
@@ -30,13 +31,16 @@ from verifiable.session.head import Head, verify_head
 from verifiable.session.opening import Opening
 from verifiable.session.records import Token, Turn
 from verifiable.tlog.checkpoint import open_checkpoint
-from verifiable.tlog.merkle import Tree, leaf_hash, node_hash, roots_from_prefix, split
+from verifiable.tlog.merkle import leaf_hash, node_hash, roots_from_prefix, split
 from verifiable.wire import encoding
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.sealed import seal, unseal
 
 MERGE_DELAY = 24 * 3600 * 1000
 """Milliseconds within which a head must be in the provider's log, where nothing else was agreed: a day."""
+
+SessionKeys = Mapping[bytes, Sequence[PublicKey]]
+"""The session keys of manifests, by these manifests' digests."""
 
 
 class FraudKind(enum.IntEnum):
@@ -68,19 +72,19 @@ class Fraud:
 
     Args:
         kind: what it shows.
-        manifests: one, or two where two heads were signed under two manifests.
+        manifests: one, or two where two heads were signed under two manifests; of a missing head that which names its
+            key and the log, and those of the heads that tell where it would stand.
         signed: two heads, the smaller first; two checkpoints; one head (`TOKEN`); the missing head and a checkpoint
             (`MISSING`).
-        opening: the leaves of turn and token (`TOKEN`), or no leaves and the larger tree's `prefix_path` for the
-            smaller one's size (`TWO_SIZES`), else empty.
-        entries: every entry of the log, in order (`MISSING`), else empty.
+        opening: the leaves of turn and token (`TOKEN`), the log's entries where the head would stand, one after the
+            other (`MISSING`), or no leaves and the larger tree's `prefix_path` for the smaller one's size
+            (`TWO_SIZES`), else empty.
     """
 
     kind: FraudKind
     manifests: tuple[bytes, ...]
     signed: tuple[bytes, ...]
     opening: Opening = field(default_factory=lambda: Opening({}, ()))
-    entries: tuple[bytes, ...] = ()
 
     def encode(self) -> bytes:
         leaves, proof = self.opening.to_cbor()
@@ -92,7 +96,6 @@ class Fraud:
                 4: list(self.signed),
                 5: leaves,
                 6: proof,
-                7: list(self.entries),
             },
             limits.FRAUD_BYTES,
         )
@@ -100,30 +103,28 @@ class Fraud:
     @classmethod
     def parse(cls, data: bytes) -> Fraud:
         """Read a file strictly; raises MalformedError. Proves nothing yet: see `verify`."""
-        fields = unseal(data, 7, "fraud file", limits.FRAUD_BYTES)
+        fields = unseal(data, 6, "fraud file", limits.FRAUD_BYTES)
         number = encoding.uint(fields[2], "fraud kind", max(FraudKind))
         if number < 1:
             raise MalformedError("fraud kind", expected=f"1 to {int(max(FraudKind))}", found="0")
         kind = FraudKind(number)
-        manifests = encoding.array(fields[3], None, "fraud manifests", maximum=2)
+        manifests = encoding.array(fields[3], None, "fraud manifests")
         signed = encoding.array(fields[4], 1 if kind is FraudKind.TOKEN else 2, "signed statements")
-        entries = encoding.array(fields[7], None, "log entries", maximum=limits.FRAUD_ENTRIES)
+        most = (limits.FRAUD_ENTRIES, limits.ENTRY_BYTES) if kind is FraudKind.MISSING else (2, limits.LEAF_BYTES)
         made = cls(
             kind,
             tuple(encoding.bytes_(item, "manifest", maximum=limits.SIGNED_BYTES) for item in manifests),
             tuple(encoding.bytes_(item, "signed statement", maximum=limits.SIGNED_BYTES) for item in signed),
-            Opening.from_cbor(fields[5], fields[6]),
-            tuple(encoding.bytes_(item, "log entry", maximum=limits.ENTRY_BYTES) for item in entries),
+            Opening.from_cbor(fields[5], fields[6], *most),
         )
-        wanted = (1, 2) if kind in (FraudKind.TWO_HEADS, FraudKind.TWO_SIZES) else (1,)
-        if len(made.manifests) not in wanted:
-            raise MalformedError("fraud manifests", expected=" or ".join(map(str, wanted)), found=len(made.manifests))
-        if bool(made.opening.leaves) != (kind is FraudKind.TOKEN):
-            raise MalformedError("fraud file", expected="leaves exactly where a token is shown", found=kind.name)
-        if kind is not FraudKind.TOKEN and bool(made.opening.proof) != (kind is FraudKind.TWO_SIZES):
+        wanted = {FraudKind.TWO_CHECKPOINTS: 1, FraudKind.TOKEN: 1, FraudKind.MISSING: 3}.get(kind, 2)
+        if not 1 <= len(made.manifests) <= wanted:
+            raise MalformedError("fraud manifests", expected=f"1 to {wanted}", found=len(made.manifests))
+        shows = kind in (FraudKind.TOKEN, FraudKind.MISSING)
+        if bool(made.opening.leaves) != shows:
+            raise MalformedError("fraud file", expected="leaves exactly of a token or of the log", found=kind.name)
+        if not shows and bool(made.opening.proof) != (kind is FraudKind.TWO_SIZES):
             raise MalformedError("fraud file", expected="hashes exactly with leaves or two sizes", found=kind.name)
-        if made.entries and kind is not FraudKind.MISSING:
-            raise MalformedError("fraud file", expected="log entries only with a missing head", found=kind.name)
         return made
 
     @classmethod
@@ -145,17 +146,19 @@ class Fraud:
         chain = Chain.of(trust)
         opened = [open_manifest(item, chain) for item in self.manifests]
         stated = [manifest for manifest, _ in opened]
+        if len({chain.root_of(key) for _, key in opened}) > 1:  # anybody's key can sign another's name
+            raise _nothing("the manifests are of two providers", "one key", "two")
         match self.kind:
-            case FraudKind.TWO_HEADS | FraudKind.TWO_SIZES:
-                if len({chain.root_of(key) for _, key in opened}) > 1:  # anybody's key can sign another's name
-                    raise _nothing("the manifests are of two providers", "one key", "two")
-                return self._two_heads(stated) if self.kind is FraudKind.TWO_HEADS else self._two_sizes(stated)
+            case FraudKind.TWO_HEADS:
+                return self._two_heads(stated)
+            case FraudKind.TWO_SIZES:
+                return self._two_sizes(stated)
             case FraudKind.TWO_CHECKPOINTS:
                 return self._two_checkpoints(_log(stated[0], chain))
             case FraudKind.TOKEN:
                 return self._token(stated[0])
             case FraudKind.MISSING:
-                return self._missing(stated[0], _log(stated[0], chain), delay)
+                return self._missing(stated, _log(stated[0], chain), delay)
 
     def _heads(self, stated: Sequence[Manifest]) -> tuple[Head, Head]:
         """Two heads, each under its manifest."""
@@ -255,23 +258,32 @@ class Fraud:
             token.position,
         )
 
-    def _missing(self, stated: Manifest, log: Sequence[PublicKey], delay: int) -> Proven:
+    def _missing(self, stated: Sequence[Manifest], log: Sequence[PublicKey], delay: int) -> Proven:
         """Step 5."""
-        head = verify_head(self.signed[0], stated.session_keys)
+        head = verify_head(self.signed[0], stated[0].session_keys)
         if head.interim:
             raise _nothing("the head is one that is never logged", "the head of a turn's end", "one of a chunk")
+        if head.manifest_digest != stated[0].digest():
+            raise _nothing("the head was made under another manifest", "one that names this log", "another digest")
         checkpoint = open_checkpoint(self.signed[1], log).checkpoint
-        tree = Tree.from_leaves(map(leaf_hash, self.entries))
-        if tree.size != checkpoint.size or tree.root() != checkpoint.root:
-            raise _nothing("the entries are not the whole log", f"{checkpoint.size} entries", f"{tree.size}")
-        latest = 0
-        for entry in self.entries:
-            logged = logged_head(entry, stated.session_keys)
-            if logged is None:
-                continue
-            if logged.session == head.session and logged.size >= head.size:
+        self.opening.check(checkpoint.size, checkpoint.root)
+        first, last = min(self.opening.leaves), max(self.opening.leaves)
+        if last - first + 1 != len(self.opening.leaves):
+            raise _nothing("entries are left out", f"{last - first + 1} entries", f"{len(self.opening.leaves)}")
+        keys = {each.digest(): each.session_keys for each in stated}
+        entries = list(self.opening.leaves.values())
+        for entry in of_session(entries, head.session):
+            logged = logged_head(entry, keys)
+            if logged is not None and logged.size >= head.size:
                 raise _nothing("the log has the head or a later one of its session", "none", f"size {logged.size}")
-            latest = max(latest, logged.time)
+        # An honest log has its entries in the order of their times but for less than LOG_ORDER.
+        oldest, newest = logged_head(entries[0], keys), logged_head(entries[-1], keys)
+        if first and (oldest is None or oldest.time > head.time - limits.LOG_ORDER):
+            raise _nothing("the head may stand before these entries", "one that is older by two days", f"entry {first}")
+        after = head.time + max(delay, limits.LOG_ORDER)
+        if last + 1 < checkpoint.size and (newest is None or newest.time < after):
+            raise _nothing("the head may stand after these entries", "one that is younger by two days", f"entry {last}")
+        latest = latest_time(entries, keys)
         if latest < head.time + delay:
             raise _nothing(
                 "the log may still have been about to take it in",
@@ -282,7 +294,7 @@ class Fraud:
             code="missing-from-log",
             what=f"a head of {head.size} leaves is missing from the log, which went on for {latest - head.time} ms",
             expected=f"an entry within {delay} ms",
-            found=f"none among {checkpoint.size}",
+            found=f"none among entries {first} to {last} of {checkpoint.size}",
             session=head.session,
         )
 
@@ -294,16 +306,36 @@ def _log(stated: Manifest, chain: Chain) -> tuple[PublicKey, ...]:
     return chain.log_family(stated.log)
 
 
-def logged_head(entry: bytes, keys: Sequence[PublicKey]) -> Head | None:
-    """The head that a log's entry holds; None where it is no head that one of these session keys signed.
+def logged_head(entry: bytes, keys: SessionKeys) -> Head | None:
+    """The head that a log's entry holds; None where it is no head by a session key of the manifest that it names.
 
     Such an entry is passed over, whatever it is: a provider must not be able to spoil the proof with one.
     """
+    head = peeked(entry)
     try:
-        head = verify_head(entry, keys)
+        return None if head is None else verify_head(entry, keys.get(head.manifest_digest, ()))
     except (MalformedError, VerificationError):
         return None
+
+
+def peeked(entry: bytes) -> Head | None:
+    """The head that an entry seems to hold, by no signature; None where it holds none, or an interim one."""
+    try:
+        head = Head.peek(entry)
+    except MalformedError:
+        return None
     return None if head.interim else head
+
+
+def of_session(entries: Iterable[bytes], session: bytes) -> list[bytes]:
+    """The entries that seem to be heads of a session."""
+    return [entry for entry in entries if (head := peeked(entry)) is not None and head.session == session]
+
+
+def latest_time(entries: Iterable[bytes], keys: SessionKeys) -> int:
+    """The latest time of the heads that entries hold, 0 where they hold none. Few signatures are checked for it."""
+    seem = [(head.time, entry) for entry in entries if (head := peeked(entry)) is not None]
+    return next((time for time, entry in sorted(seem, reverse=True) if logged_head(entry, keys) is not None), 0)
 
 
 def _nothing(what: str, expected: str, found: str) -> VerificationError:

@@ -74,15 +74,21 @@ class Opening:
         return [[index, data] for index, data in self.leaves.items()], list(self.proof)
 
     @classmethod
-    def from_cbor(cls, leaves: encoding.Value, proof: encoding.Value) -> Opening:
+    def from_cbor(
+        cls,
+        leaves: encoding.Value,
+        proof: encoding.Value,
+        most: int = limits.SESSION_LEAVES,
+        longest: int = limits.LEAF_BYTES,
+    ) -> Opening:
         opened: dict[int, bytes] = {}
         last = -1
-        for entry in encoding.array(leaves, None, "opened leaves", maximum=limits.SESSION_LEAVES):
+        for entry in encoding.array(leaves, None, "opened leaves", maximum=most):
             index_value, data = encoding.array(entry, 2, "opened leaf")
             index = encoding.uint(index_value, "opened leaf index")
             if index <= last:
                 raise MalformedError("opened leaves", expected="ascending indices", found=f"{index} after {last}")
-            opened[index] = encoding.bytes_(data, "opened leaf", maximum=limits.LEAF_BYTES)
+            opened[index] = encoding.bytes_(data, "opened leaf", maximum=longest)
             last = index
         hashes = tuple(encoding.bytes_(item, "proof hash", 32) for item in encoding.array(proof, None, "opening proof"))
         return cls(opened, hashes)

@@ -87,6 +87,7 @@ def audit_provider(
         excluded=weighed.excluded,
         ahead=weighed.ahead,
         given=given,
+        compared=listing.compared,
     )
     announce(planned)
     drawn_with = auditor.seed = seed()

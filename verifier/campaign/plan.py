@@ -98,6 +98,7 @@ class ChallengePlan:
         excluded: sessions whose heads say that they were signed at the beacon's round or later.
         ahead: sessions whose heads say that they were signed after this machine's clock, and the skew of clocks.
         given: the seed was given to the auditor, so it may have been known before the sessions were committed to.
+        compared: how much of the log the list was held against, where that is not all.
     """
 
     listed: Pool
@@ -109,6 +110,7 @@ class ChallengePlan:
     excluded: int = 0
     ahead: int = 0
     given: bool = False
+    compared: str = ""
 
     @property
     def population(self) -> int:
@@ -162,6 +164,8 @@ class ChallengePlan:
             "is the provider's: what it leaves out, or adds by asking itself, changes what a share of it means. Not "
             "all room holds tokens: what was drawn shows how much of it does."
         ]
+        if self.compared:
+            made.append(f"It was held against a sample of the log: {self.compared}.")
         if self.known is None:
             made.append("Receipts of clients that you know (--receipts) can't be thinned out so.")
         if self.silent is not None:
@@ -205,6 +209,7 @@ def plan(
     excluded: int = 0,
     ahead: int = 0,
     given: bool = False,
+    compared: str = "",
 ) -> ChallengePlan:
     """A plan for a list of sessions with these weights, in any order.
 
@@ -213,7 +218,7 @@ def plan(
         rate: the share of all sessions to draw, above 0 and at most 1; at least one is drawn.
         budget: seconds; see `Clocked`.
         unproven: how many sessions have a head that could not be checked; as many of them are drawn at most.
-        turns, excluded, ahead, given: as in `ChallengePlan`.
+        turns, excluded, ahead, given, compared: as in `ChallengePlan`.
         known: the weights of the receipts' sessions.
 
     Raises:
@@ -236,6 +241,7 @@ def plan(
         excluded,
         ahead,
         given,
+        compared,
     )
 
 

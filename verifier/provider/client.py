@@ -129,6 +129,11 @@ class Client:
         """A file of the log, a tile or a bundle of entries, of at most `most` bytes."""
         return self._get(f"/log/{path}", most)
 
+    def log_entries(self, indices: Sequence[int], size: int) -> tuple[list[bytes], list[bytes]]:
+        """Entries of the log of `size` entries, and the multiproof of their indices; not checked here."""
+        query = {"indices": ",".join(map(str, indices)), "size": str(size)}
+        return read_answer(_entries, self._get("/v1/log/entries", limits.LISTING_BYTES, query), len(indices))
+
     def consistency(self, old: int, new: int) -> list[bytes]:
         """The hashes that say that the log of size `new` extends that of size `old`."""
         query = {"old": str(old), "new": str(new)}
@@ -225,11 +230,11 @@ def _hashes(data: bytes) -> list[bytes]:
     return _path(_object(data))
 
 
-def _path(said: Mapping[str, Any]) -> list[bytes]:
+def _path(said: Mapping[str, Any], most: int = 128) -> list[bytes]:
     path = said.get("path")
-    hashes = [from_hex(item, HASH_SIZE) for item in path] if isinstance(path, list) and len(path) <= 128 else [None]
+    hashes = [from_hex(item, HASH_SIZE) for item in path] if isinstance(path, list) and len(path) <= most else [None]
     if not all(hashes):
-        raise MalformedError("the proof's path", expected="at most 128 hashes", found=str(path)[:80])
+        raise MalformedError("the proof's path", expected=f"at most {most} hashes", found=str(path)[:80])
     return [item for item in hashes if item is not None]
 
 
@@ -245,6 +250,14 @@ def _reports(data: bytes) -> tuple[list[tuple[bytes, TlogProof]], int | None]:
         proof = TlogProof(_count(each, "index"), tuple(_path(each)), note.encode())
         found.append((read_base64url(each["entry"], "report: entry"), proof))
     return found, None if following is None else _count(page, "next")
+
+
+def _entries(data: bytes, count: int) -> tuple[list[bytes], list[bytes]]:
+    said = _object(data)
+    entries = said.get("entries")
+    if not isinstance(entries, list) or len(entries) != count or not all(isinstance(each, str) for each in entries):
+        raise MalformedError("log entries", expected=f"{count} texts", found=str(entries)[:80])
+    return [read_base64url(each, "log entry") for each in entries], _path(said, 64 * count)
 
 
 def _listed(entry: object) -> Listed:

@@ -1,15 +1,15 @@
 """What a provider lists, held against what stands in its log: nobody signs the list, so it is not believed.
 
-The log is read before the list. Every head in it is of a session that the list must have, at that size or a larger one;
-what the list leaves out, or shows shorter, is drawn from all the same, and said. Of a long log a sample is read, chosen
-by this machine at random, at places that the provider can't know.
+The log's checkpoint is read before the list. Every head under it is of a session that the list must have, at that size
+or a larger one; what the list leaves out, or shows shorter, is drawn from all the same, and said. Of a long log a
+sample is read, by indices that this machine draws at random once the list is there.
 """
 
 from __future__ import annotations
 
-import functools
+import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,17 +20,18 @@ from verifiable.checking.verdict import Verdict, from_error
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.manifest import Manifest
 from verifiable.session.head import Head
-from verifiable.tlog.checkpoint import Checkpoint
 from verifiable.tlog.entry import STATEMENTS, kind_of
-from verifiable.tlog.merkle import HASH_SIZE, inclusion_path, leaf_hash, verify_inclusion
-from verifiable.tlog.tiles import MAX_BUNDLE, WIDTH, Tile, bundles_for, check_tile, decode_bundle, tile_node
-from verifier.provider.client import Client, Listed, read_answer
+from verifier.provider.client import Client, Listed
 from verifier.provider.published import Published
 
 MAX_SESSIONS = 100_000
 """The newest sessions of a provider that the lottery is held over."""
-BUNDLES = 8
-"""Bundles of 256 entries of a log that are read: all of a short log, else so many of them."""
+SHORT = 2048
+"""Entries of a log that is read whole."""
+SAMPLE = 512
+"""Entries that are drawn of a longer one; and as many of those that it has taken in since it was seen last."""
+SHARE = 0.01
+"""Share of what was logged for which it is said how likely a list is caught that leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Listing:
         entries: what sessions are drawn from.
         left_out: sessions that stand in the log and are not in the list, or shorter than there or in a receipt.
         read, logged: entries of the log that were read, and how many it has.
+        drawn: how many of those that were read were drawn from all of a log that is too long to be read whole.
         others: entries read that are no heads by a session key of the manifest in force, nor a known statement.
         unread: why the log was not read, where the manifest names one.
         cut: the list is longer than what is read of it, so that its last entries are missing.
@@ -51,6 +53,7 @@ class Listing:
     read: int = 0
     logged: int = 0
     others: int = 0
+    drawn: int = 0
     unread: str | None = None
     cut: bool = False
 
@@ -72,9 +75,20 @@ class Listing:
         made = [Caveat("list-cut", f"the first {MAX_SESSIONS:,} of the list")] if self.cut else []
         if self.unread is not None:
             return [*made, Caveat("list-not-compared", self.unread)]
-        part = [f"{self.read:,} of its {self.logged:,} entries were read"] if self.read < self.logged else []
+        part = [self.compared] if self.compared else []
         part += [f"{self.others:,} are no heads by the keys of the manifest in force"] if self.others else []
         return [*made, Caveat("list-not-compared", "; ".join(part))] if part else made
+
+    @property
+    def compared(self) -> str:
+        """How much of the log the list was held against, and what that would have noticed; empty where all of it."""
+        if self.unread is not None or self.read >= self.logged:
+            return ""
+        chance = math.floor(1000 * (1.0 - (1.0 - SHARE) ** self.drawn)) / 10
+        return (
+            f"{self.read:,} of its {self.logged:,} entries were read, drawn at random: a list that leaves out "
+            f"{SHARE:.0%} of them is caught with at least {chance}%"
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,29 +113,31 @@ def read_listing(
 
     Raises a VerifiableError: there is no list.
     """
-    logged: dict[bytes, Listed] = {}
-    size = count = others = 0
-    unread = log.what if isinstance(log, VerificationError) else None
-    if isinstance(log, Published) and manifest is not None:
-        try:
-            entries = read_sample(client, log.checkpoint)
-            heads = [(entry, fraud.logged_head(entry, manifest.session_keys)) for entry in entries]
-            logged = _sessions([(entry, head) for entry, head in heads if head is not None])
-            others = sum(head is None and kind_of(entry) not in STATEMENTS for entry, head in heads)
-            size, count = log.checkpoint.size, len(entries)
-        except VerificationError as error:
-            unread = error.what
     shown = client.sessions(MAX_SESSIONS + 1)
     listed = {entry.session: entry for entry in shown[:MAX_SESSIONS]}
+    size = log.checkpoint.size if isinstance(log, Published) else 0
+    unread = log.what if isinstance(log, VerificationError) else None
     if len(shown) > MAX_SESSIONS:  # what it leaves out may be in the rest
         return Listing(list(listed.values()), logged=size, unread=unread or "the list was not read whole", cut=True)
+    heads: list[tuple[bytes, Head | None]] = []
+    drawn = 0
+    if isinstance(log, Published) and manifest is not None:
+        keys = {manifest.digest(): manifest.session_keys}
+        try:
+            sample, drawn = read_sample(log)
+            heads = [(entry, fraud.logged_head(entry, keys)) for entry in sample]
+        except VerificationError as error:
+            size, unread = 0, error.what
+    logged = _sessions([(entry, head) for entry, head in heads if head is not None])
     missing = {
         session: entry
         for session, entry in logged.items()
         if session not in listed or listed[session].size < entry.size
     }
     shorter = [each for each, size in (held or {}).items() if each in listed and listed[each].size < size]
-    return Listing(list((listed | missing).values()), tuple({*missing, *shorter}), count, size, others, unread)
+    others = sum(head is None and kind_of(entry) not in STATEMENTS for entry, head in heads)
+    entries = list((listed | missing).values())
+    return Listing(entries, tuple({*missing, *shorter}), len(heads), size, others, drawn, unread)
 
 
 def listed_head(signed: SignedHead, listed: Listed) -> SignedHead:
@@ -159,38 +175,19 @@ def check_promise(head: Head, promised: Head) -> None:
         )
 
 
-def read_sample(client: Client, checkpoint: Checkpoint, choose: random.Random | None = None) -> list[bytes]:
-    """Entries of a log, each shown to be under the checkpoint: all of a short log, else those of `BUNDLES` bundles.
+def read_sample(log: Published, choose: random.Random | None = None) -> tuple[list[bytes], int]:
+    """Entries of a log, and how many of them were drawn from all: every entry of a short log, else `SAMPLE`, and of the
+    entries that it has taken in since it was seen last as many again.
 
-    Raises a VerifiableError where they can't be had, or are not what the checkpoint signed (`no-evidence`).
+    Raises VerificationError where they can't be had, or are not what the checkpoint signed (`no-evidence`).
     """
-    bundles = list(bundles_for(checkpoint.size))
-    if len(bundles) > BUNDLES:
-        bundles = (choose or random.SystemRandom()).sample(bundles, BUNDLES)
-    node = tile_node(checkpoint.size, _reader(client))
-    found = []
-    for bundle in bundles:
-        entries = read_answer(decode_bundle, client.log_file(bundle.path(), MAX_BUNDLE), bundle.width)
-        first, hashes = bundle.index * WIDTH, [leaf_hash(entry) for entry in entries]
-        try:
-            # The path of the first is made of all other hashes of the bundle, so it binds them too.
-            path = inclusion_path(node, first, checkpoint.size)
-            verify_inclusion(hashes[0], first, checkpoint.size, path, checkpoint.root)
-            fits = hashes == [node(0, at) for at in range(first, first + bundle.width)]
-        except (MalformedError, VerificationError):
-            fits = False
-        if not fits:
-            raise VerificationError("the log's entries are not what it signed", code="no-evidence", found=bundle.path())
-        found += entries
-    return found
-
-
-def _reader(client: Client) -> Callable[[Tile], bytes]:
-    @functools.cache
-    def read(tile: Tile) -> bytes:
-        return check_tile(tile, client.log_file(tile.path(), tile.width * HASH_SIZE))
-
-    return read
+    size = log.checkpoint.size
+    if size <= SHORT:
+        return log.at(range(size)), size
+    choose = choose or random.SystemRandom()
+    since = range(log.since, size) if log.since else range(0)
+    chosen = {*choose.sample(range(size), SAMPLE), *choose.sample(since, min(SAMPLE, len(since)))}
+    return log.at(sorted(chosen)), SAMPLE
 
 
 def _sessions(heads: Sequence[tuple[bytes, Head]]) -> dict[bytes, Listed]:

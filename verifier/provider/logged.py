@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verifiable import limits
 from verifiable.checking import fraud
 from verifiable.checking.checks import SignedHead
-from verifiable.checking.fraud import Fraud, FraudKind
+from verifiable.checking.fraud import Fraud
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.manifest.chain import Chain
+from verifiable.session.opening import Opening
 from verifiable.tlog.cosignature import NOBODY, Quorum
 from verifiable.tlog.proof import Inclusion, TlogProof
 from verifiable.wire.keys import PublicKey
@@ -26,6 +27,11 @@ from verifier.provider.client import Client
 from verifier.provider.continued import check_continued
 from verifier.provider.published import Published, log_keys
 from verifier.provider.remember import Contradiction, Memory
+from verifier.provider.window import Known, Window, missing, newest, window_of
+
+RECENT = 2048
+"""Entries that are looked at where nothing is proven by what they lack."""
+NOT_YET = "the head is not there yet, and the delay within which it has to be is not over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +59,12 @@ class Logged:
         """Whether the proof fits into a file. What does not, anybody finds again who reads the log."""
         if self.proof is None:
             return False
-        entries = self.proof.entries
-        return len(entries) <= limits.FRAUD_ENTRIES and sum(map(len, entries)) <= limits.FRAUD_BYTES // 2
+        leaves = self.proof.opening.leaves
+        return len(leaves) <= limits.FRAUD_ENTRIES and sum(map(len, leaves.values())) <= limits.FRAUD_BYTES // 2
 
 
 class LogReader:
-    """A provider's log as it stood when it was first asked for; read at most once, however many heads are looked up.
+    """A provider's log as it stood when it was first asked for. Entries are read only where it proves nothing itself.
 
     Args:
         delay: milliseconds within which a head must be in the log.
@@ -81,7 +87,8 @@ class LogReader:
         self._delay = delay
         self._memory = memory
         self._quorum = quorum
-        self._known = dict(known or {})
+        self._logs = dict(known or {})
+        self._manifests: dict[bytes, Known] = {}
 
     def look_up(self, signed: SignedHead, own: Inclusion | None = None, bound: Bound | None = None) -> Logged | None:
         """Where a signed head stands; None where its manifest names no log.
@@ -111,27 +118,43 @@ class LogReader:
     def later(self, signed: SignedHead) -> int | None:
         """Leaves of the largest head of the session that the log holds, where it is of more than the head has.
 
-        None where there is none, or the log can't be read.
+        Only the `RECENT` entries after the head are looked at. None where there is none, or they can't be read.
         """
         log = signed.manifest.log
         published = None if log is None else self._published(log, signed.manifest_envelope)
-        if not isinstance(published, Published):
+        if log is None or not isinstance(published, Published):
             return None
         try:
-            heads = [fraud.logged_head(entry, signed.manifest.session_keys) for entry in published.entries()]
+            at = self._proven(log, signed)
+            known = self._known(signed)
+            window = window_of(published, known, signed.head.time, self._delay)
+            first = window.first if at is None else min(at.index, published.checkpoint.size)
+            entries = published.range(first, min(first + RECENT, published.checkpoint.size)).leaves.values()
         except VerificationError:
             return None
-        sizes = [head.size for head in heads if head is not None and head.session == signed.head.session]
+        heads = [fraud.logged_head(entry, known.keys) for entry in fraud.of_session(entries, signed.head.session)]
+        sizes = [head.size for head in heads if head is not None]
         return max((size for size in sizes if size > signed.head.size), default=None)
 
+    def _known(self, signed: SignedHead) -> Known:
+        """The manifest of a head, and the one in force: they tell whose heads the log holds."""
+        provider = self._trust.root_of(signed.key) or signed.key
+        if provider.kid not in self._manifests:
+            self._manifests[provider.kid] = known = Known(self._trust, provider)
+            with contextlib.suppress(VerifiableError):
+                known.add(self._client.manifest())
+        known = self._manifests[provider.kid]
+        known.add(signed.manifest_envelope)
+        return known
+
     def _published(self, log: PublicKey, manifest: bytes) -> Published | VerificationError:
-        if log.raw not in self._known:
+        if log.raw not in self._logs:
             try:
                 keys = log_keys(manifest, self._trust)
-                self._known[log.raw] = Published.read(self._client, self._memory, manifest, keys or (log,))
+                self._logs[log.raw] = Published.read(self._client, self._memory, manifest, keys or (log,))
             except VerificationError as error:
-                self._known[log.raw] = error
-        return self._known[log.raw]
+                self._logs[log.raw] = error
+        return self._logs[log.raw]
 
     def _proven(self, log: PublicKey, signed: SignedHead) -> Inclusion | None:
         """Where the head stands by the provider's own proof; None where it gives none that holds."""
@@ -166,15 +189,25 @@ class LogReader:
         return f", which {', '.join(self._quorum.check(notes[-1], log))} cosigned"
 
     def _without_proof(self, published: Published, signed: SignedHead, bound: Bound | None) -> Logged:
-        """By all of the log's entries: the head itself, or those of its session that are next to it by size."""
-        head, newest, entries = signed.head, 0, published.entries()
+        """By the log's entries where the head would stand: itself, or those of its session next to it by size."""
+        known = self._known(signed)
+        head, wait = signed.head, Logged(None, NOT_YET)
+        if not published.checkpoint.size:
+            return wait
+        late = not 0 < newest(published, known) < head.time + self._delay
+        window = window_of(published, known, head.time, self._delay)
+        if not late:  # nothing is missing yet: what is there all the same stands at the end
+            window = replace(window, first=max(window.first, window.end - RECENT))
+        try:
+            opening = _read(published, window)
+        except VerificationError as error:
+            if late:
+                return Logged.of(error)
+            raise
         beside: dict[bool, tuple[int, bytes]] = {}
-        for entry in entries:
-            logged = fraud.logged_head(entry, signed.manifest.session_keys)
+        for entry in fraud.of_session(opening.leaves.values(), head.session):
+            logged = fraud.logged_head(entry, known.keys)
             if logged is None:
-                continue
-            newest = max(newest, logged.time)
-            if logged.session != head.session:
                 continue
             if logged.size == head.size and logged.root == head.root:
                 detail = f"it holds the session's head of {logged.size} leaves"
@@ -193,10 +226,20 @@ class LogReader:
         if True in beside and unshown is None:
             detail = f"it holds the session's head of {beside[True][0]} leaves, which continues that of {head.size}"
             return Logged(True, detail + self._witnessed(published.log, [published.note]))
-        if True not in beside and newest >= head.time + self._delay:
-            envelopes = (signed.head_envelope, published.note)
-            made = Fraud(FraudKind.MISSING, (signed.manifest_envelope,), envelopes, entries=entries)
-            return Logged(False, made.verify(self._trust, self._delay).what, made)
-        if unshown is not None:
-            return Logged.of(unshown)
-        return Logged(None, "the head is not there yet, and the delay within which it has to be is not over")
+        if True not in beside and late:
+            made = missing(published, known, signed, opening)
+            with contextlib.suppress(VerificationError):
+                return Logged(False, made.verify(self._trust, self._delay).what, made)
+        return wait if unshown is None else Logged.of(unshown)
+
+
+def _read(published: Published, window: Window) -> Opening:
+    """The entries of a window. Raises VerificationError where they are too many or can't be had."""
+    if window.size > limits.LOG_ENTRIES:
+        raise VerificationError(
+            "the provider does not prove that its log holds the head, which should have been there by now",
+            code="no-evidence",
+            expected=f"its proof, or at most {limits.LOG_ENTRIES:,} entries to look through",
+            found=f"{window.size:,} entries",
+        )
+    return published.range(window.first, window.end)

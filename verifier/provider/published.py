@@ -2,36 +2,48 @@
 
 The log's key signs whatever its holder likes: a tree of one entry, made for one reader, gives a sound proof as well.
 So a proof counts where its checkpoint is of the log that everybody is shown. Two checkpoints of one log are consistent,
-or the log told two histories. Nobody signs a consistency proof: where none holds, the entries decide, for both roots
-are signed.
+or the log told two histories. Nobody signs a consistency proof: where none holds, the log's tiles decide, for both
+roots are signed. Entries are read only where they are needed, each shown to be under the checkpoint.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from verifiable import limits
-from verifiable.errors import VerificationError
+from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import open_manifest
+from verifiable.session.opening import Opening
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
-from verifiable.tlog.merkle import Tree, leaf_hash, verify_consistency
+from verifiable.tlog.merkle import (
+    HASH_SIZE,
+    leaf_hash,
+    multi_path,
+    prefix_path,
+    range_hash,
+    root_from_multiproof,
+    roots_from_prefix,
+    verify_consistency,
+)
 from verifiable.tlog.proof import Inclusion
-from verifiable.tlog.tiles import MAX_BUNDLE, bundles_for, decode_bundle
+from verifiable.tlog.tiles import ENTRIES, MAX_BUNDLE, WIDTH, Tile, check_tile, decode_bundle, tile_node, tile_of
 from verifiable.wire.keys import PublicKey
 from verifier.provider.client import Client, read_answer
 from verifier.provider.remember import Contradiction, Memory, two_roots
 
 SECONDS = 600.0
-"""Longest that reading a log's entries may take."""
+"""Longest that reading a log's entries may take, all together."""
 
 
 @dataclass(slots=True)
 class Published:
     """What a log publishes: its newest checkpoint as it was when it was first asked for and, where they are needed,
-    its entries. `manifest` is one that names it, `log` its key and those that succeed it.
+    some of its entries. `manifest` is one that names it, `log` its key and those that succeed it, `since` the size up
+    to which it was seen before.
     """
 
     client: Client
@@ -40,16 +52,19 @@ class Published:
     log: Sequence[PublicKey]
     note: bytes
     checkpoint: Checkpoint
-    _entries: tuple[bytes, ...] | VerificationError | None = None
-    _asked_more: bool = False
+    since: int = 0
     _agreed: set[tuple[int, bytes]] = field(default_factory=set)
+    _tiles: dict[Tile, bytes] = field(default_factory=dict)
+    _bundles: dict[int, list[bytes]] = field(default_factory=dict)
+    _read: int = 0
+    _ends: float | None = None
 
     @classmethod
     def read(cls, client: Client, memory: Memory | None, manifest: bytes, log: Sequence[PublicKey]) -> Published:
         """Ask for the checkpoint, and hold it against what is remembered.
 
         Raises:
-            Contradiction: two roots, or a log that was rewritten, by its own entries.
+            Contradiction: two roots, or a log that was rewritten, by its own tiles.
             VerificationError: it can't be had, or is older than what was seen (`no-evidence`), or its signatures do not
                 hold.
         """
@@ -58,6 +73,7 @@ class Published:
         latest = None if memory is None else memory.checkpoint(manifest, note)[0]
         if latest is not None:
             made._consistent(latest, made.checkpoint, "log-forked")
+            made.since = latest.size
         return made
 
     def check(self, other: Inclusion) -> None:
@@ -65,7 +81,7 @@ class Published:
 
         Raises:
             Contradiction: `two-histories`, two roots for one size, with its proof; `log-differs`, one does not extend
-                the other, by the log's own entries.
+                the other, by the log's own tiles.
             VerificationError: the log shows neither (`no-evidence`).
         """
         mine, theirs = self.checkpoint, other.checkpoint
@@ -78,23 +94,60 @@ class Published:
             self._consistent(small, large, "log-differs")
             self._agreed.add((theirs.size, theirs.root))
 
-    def entries(self) -> tuple[bytes, ...]:
-        """Every entry that the checkpoint covers; read once. Raises VerificationError, the same one each time."""
-        if self._entries is None:
-            try:
-                self._entries = read_entries(self.client, self.checkpoint)
-            except VerificationError as error:
-                self._entries = error
-        if isinstance(self._entries, VerificationError):
-            raise self._entries
-        return self._entries
+    def at(self, indices: Sequence[int]) -> list[bytes]:
+        """The entries at ascending indices below the size. Raises VerificationError where they can't be had."""
+        if not indices:
+            return []
+        entries, path = self.client.log_entries(indices, self.checkpoint.size)
+        known = dict(zip(indices, map(leaf_hash, entries), strict=True))
+        try:
+            root = root_from_multiproof(self.checkpoint.size, known, path)
+        except VerificationError as error:
+            raise _not_signed(error.what) from error
+        if root != self.checkpoint.root:
+            raise _not_signed(root.hex())
+        return entries
 
-    def _more(self, large: Checkpoint) -> tuple[bytes, ...]:
-        """The entries under a checkpoint beyond what is published; asked for once a run, since reading takes long."""
-        if self._asked_more:
-            raise VerificationError("it is not asked for more entries than it publishes twice", code="no-evidence")
-        self._asked_more = True
-        return read_entries(self.client, large)
+    def range(self, first: int, end: int) -> Opening:
+        """Entries `first` to `end - 1` with the hashes that tie them to the root.
+
+        Raises VerificationError where they can't be had (`no-evidence`, `unreachable`).
+        """
+        leaves: dict[int, bytes] = {}
+        for index in range(first // WIDTH, -(-end // WIDTH)):
+            leaves |= dict(enumerate(self._bundle(index), index * WIDTH))
+        leaves = {index: leaves[index] for index in range(first, end)}
+        node = tile_node(self.checkpoint.size, self._tile)
+        try:
+            opening = Opening(leaves, tuple(multi_path(node, leaves, self.checkpoint.size)))
+            opening.check(self.checkpoint.size, self.checkpoint.root)
+        except MalformedError as error:
+            raise _not_signed(error.what) from error
+        except VerificationError as error:
+            raise _not_signed(error.what) if error.code == "root-differs" else error from error
+        return opening
+
+    def _bundle(self, index: int) -> list[bytes]:
+        """The bundle of entries with this index; read once, and no more in all than is allowed."""
+        if index not in self._bundles:
+            self._ends = self._ends or time.monotonic() + SECONDS
+            tile = tile_of(ENTRIES, index, self.checkpoint.size)
+            data = self.client.log_file(tile.path(), MAX_BUNDLE)
+            self._read += len(data)
+            if self._read > limits.LOG_BYTES or time.monotonic() > self._ends:
+                raise VerificationError(
+                    "the log's entries are too much to read",
+                    code="unreachable",
+                    expected=f"{limits.LOG_BYTES:,} bytes within {SECONDS:g} s",
+                    found=f"{self._read:,} bytes so far",
+                )
+            self._bundles[index] = read_answer(decode_bundle, data, tile.width)
+        return self._bundles[index]
+
+    def _tile(self, tile: Tile) -> bytes:
+        if tile not in self._tiles:
+            self._tiles[tile] = check_tile(tile, self.client.log_file(tile.path(), tile.width * HASH_SIZE))
+        return self._tiles[tile]
 
     def _consistent(self, small: Checkpoint, large: Checkpoint, code: str) -> None:
         if small.size in (0, large.size):
@@ -102,25 +155,27 @@ class Published:
         try:
             path = self.client.consistency(small.size, large.size)
             verify_consistency(small.size, large.size, path, small.root, large.root)
-        except VerificationError:  # nobody signs a proof: only the entries under both roots show that there is none
-            self._by_entries(small, large, code)
+        except VerificationError:  # nobody signs a proof: only what is under the larger root shows that there is none
+            self._by_tiles(small, large, code)
 
-    def _by_entries(self, small: Checkpoint, large: Checkpoint, code: str) -> None:
+    def _by_tiles(self, small: Checkpoint, large: Checkpoint, code: str) -> None:
         try:
-            entries = self.entries() if large == self.checkpoint else self._more(large)
-        except VerificationError as error:
+            value = functools.partial(range_hash, tile_node(large.size, self._tile))
+            before, after = roots_from_prefix(small.size, large.size, prefix_path(value, small.size, large.size))
+            if after != large.root:
+                raise _not_signed(after.hex())
+        except (MalformedError, VerificationError) as error:
             raise VerificationError(
                 "the log signed two checkpoints and does not show that one extends the other",
                 code="no-evidence",
-                expected=f"a consistency proof from size {small.size} to {large.size}, or its entries",
+                expected=f"a consistency proof from size {small.size} to {large.size}, or its tiles",
                 found=error.what,
                 hint="An honest log can always show it. Keep both: they are in the receipt, the proof or the state.",
             ) from error
-        root = Tree.from_leaves(map(leaf_hash, entries[: small.size])).root()
-        if root != small.root:
+        if before != small.root:
             expected = f"size {small.size} with root {small.root.hex()}"
             raise Contradiction(
-                "the provider's log is not a continuation of what it was", code, expected, root.hex(), None
+                "the provider's log is not a continuation of what it was", code, expected, before.hex(), None
             )
 
 
@@ -145,34 +200,5 @@ def log_keys(manifest: bytes, trust: Iterable[PublicKey]) -> Sequence[PublicKey]
     return None if stated.log is None else chain.logs_now(stated.log, key)
 
 
-def read_entries(client: Client, checkpoint: Checkpoint) -> tuple[bytes, ...]:
-    """Every entry that a checkpoint covers, by its root. Raises a VerifiableError, where they can't be had."""
-    if checkpoint.size > limits.LOG_ENTRIES:
-        raise VerificationError(
-            "the log is longer than is read without the provider's own proof",
-            code="no-evidence",
-            expected=f"at most {limits.LOG_ENTRIES:,} entries",
-            found=f"{checkpoint.size:,}",
-        )
-    entries: list[bytes] = []
-    size, ends = 0, time.monotonic() + SECONDS
-    for bundle in bundles_for(checkpoint.size):
-        data = client.log_file(bundle.path(), MAX_BUNDLE)
-        entries += read_answer(decode_bundle, data, bundle.width)
-        size += len(data)
-        if size > limits.LOG_BYTES or time.monotonic() > ends:
-            raise VerificationError(
-                "the log's entries are too much to read",
-                code="unreachable",
-                expected=f"{limits.LOG_BYTES:,} bytes within {SECONDS:g} s",
-                found=f"{size:,} bytes so far",
-            )
-    root = Tree.from_leaves(map(leaf_hash, entries)).root()
-    if root != checkpoint.root:
-        raise VerificationError(
-            "the log's entries do not give the root that it signed",
-            code="no-evidence",
-            expected=checkpoint.root,
-            found=root,
-        )
-    return tuple(entries)
+def _not_signed(found: str) -> VerificationError:
+    return VerificationError("the log's entries are not what it signed", code="no-evidence", found=found)

@@ -96,8 +96,8 @@ def read_reports(
     head, left_out = published.checkpoint, None
     if scan:
         wanted = {key.kid for key in about}
-        entries = enumerate(published.entries())
-        held = {at: each for at, each in entries if kind_of(each) == VERDICT and subject_of(each) in wanted}
+        entries = published.range(0, head.size).leaves if head.size else {}
+        held = {at: each for at, each in entries.items() if kind_of(each) == VERDICT and subject_of(each) in wanted}
         left_out, shown = len(held.keys() - shown.keys()), shown | held
     found, unsound = [], 0
     for index, entry in sorted(shown.items()):
