@@ -16,6 +16,7 @@ from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, made_
 from verifiable.checking.checks import check_evidence, check_head
 from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind, narrowed
 from verifiable.checking.verdict import Status
+from verifiable.cli import main as command
 from verifiable.errors import MalformedError, StoreError, VerifiableError, VerificationError
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import choose
@@ -189,6 +190,18 @@ def test_every_changed_byte_is_noticed_and_no_stranger_is_accused(made: Fraud):
     stranger = PrivateKey.generate("acme", b"q" * 32)
     verdict = frauds.verify(data, [stranger.public])
     assert (verdict.status, verdict.details) == (Status.INCONCLUSIVE, frauds.NothingProven("untrusted-key"))
+
+
+def test_a_file_that_is_none_is_the_users_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Neither a verdict on the accused nor one on the accuser: what was named is another file."""
+    path, trust = tmp_path / "file", PROVIDER.public.vkey()
+    damaged = logged(head()).encode()[:-1]
+    for option, junk in (("--fraud", b"junk"), ("--fraud", damaged), ("--fork", b"junk"), ("--fork", b"{}")):
+        path.write_bytes(junk)
+        assert command(["verify", option, str(path), "--trust", trust]) == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert "error: " in told.err
 
 
 def test_a_file_of_the_wrong_shape_is_malformed():

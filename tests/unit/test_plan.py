@@ -175,6 +175,14 @@ def test_sessions_without_a_signed_size_thin_out_no_others():
 def test_a_least_probability_is_never_rounded_up():
     assert [at_least(chance) for chance in (0.996, 0.29, 1.0)] == ["99%", "29%", "100%"]
     assert at_least(0.98999, 1) == "98.9%"
+    assert [at_least(math.nextafter(1.0, 0.0), digits) for digits in (0, 3)] == ["99%", "99.999%"]
+
+
+def test_only_a_draw_that_cannot_miss_is_called_certain():
+    sure, nearly = plan([10] * 100, 100), plan([10] * 5000, 4000)
+    assert sure.to_json(100, 100)["chances"]["0.01"] == 1.0
+    assert nearly.to_json(4000, 4000)["chances"]["0.01"] < 1.0
+    assert "100%" not in "".join(nearly.table())
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400)])

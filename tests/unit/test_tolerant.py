@@ -190,7 +190,8 @@ def test_honest_conversations_of_another_machine_are_verified_with_what_that_is_
     assert {verdict.status for verdict in verdicts} == {Status.STATISTICAL}
     assert all(verdict.exit_code == 0 and verdict.tokens_checked == TOKENS for verdict in verdicts)
     assert decision.caught == ["coarse"]
-    assert decision.power["coarse"] >= 0.95
+    assert 0.95 <= decision.power["coarse"] < 1.0
+    assert re.search(r"would have been caught with probability 0\.9[5-9][0-9]? or more", verdicts[0].summary)
     assert "alpha 1e-06" in verdicts[0].summary
     assert any("hidden" in note for note in verdicts[0].not_shown)  # what can't be told is said
     assert len(decision.path.logs) == 8
@@ -226,6 +227,13 @@ def test_one_conversation_is_too_little_for_a_pass(calibration):
     verdict = check(talk(1, rounded("provider")), calibration)
     assert (verdict.status, verdict.code) == (Status.INCONCLUSIVE, "too-little-evidence")
     assert audited(verdict).turns[0].strip == "~" * TOKENS
+
+
+@pytest.mark.parametrize(("simulated", "said"), [(1.0, "0.997"), (0.9999, "0.997"), (0.9609, "0.96")])
+def test_what_a_simulation_never_missed_is_not_called_certain(simulated: float, said: str):
+    power = {"coarse": tolerant._power([0.1, simulated], 8)}
+    path = eprocess.Path((0.0,), None, 0.0, 0.0, dict.fromkeys(("mean", "tail", "margin"), 0.0))
+    assert f"caught with probability {said} or more" in tolerant._judge(path, power, 16, 8, 1e-6)[2]
 
 
 @pytest.mark.parametrize(("highest", "code"), [(99.0, None), (101.0, "too-little-evidence")])

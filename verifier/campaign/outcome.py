@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from verifiable.wire.keys import PublicKey
 from verifier.auditing.marks import COMPARED, compared
 from verifier.auditing.scope import audited
 from verifier.campaign.beacon import FileBeacon
-from verifier.campaign.plan import ChallengePlan, at_least, caught
+from verifier.campaign.plan import ChallengePlan, at_least, caught, floored
 from verifier.campaign.weigh import Disputed
 from verifier.provider.listing import Listing
 from verifier.tolerant.calibration import Calibration
@@ -70,7 +69,7 @@ class Chance:
     def to_json(self) -> dict[str, Any]:
         return {
             "share": SHARE,
-            "chance": math.floor(self.chance * 1e6) / 1e6,
+            "chance": floored(self.chance, 10**6),
             "sessions": self.sessions,
             "tokens": self.tokens,
             "room": self.room,

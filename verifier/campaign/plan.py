@@ -33,8 +33,13 @@ def parse_time(text: str, option: str = "--budget") -> float:
 
 def at_least(chance: float, digits: int = 0) -> str:
     """A least probability in percent, never rounded up."""
-    scale = 10**digits
-    return f"{math.floor(chance * 100 * scale + 1e-9) / scale:.{digits}f}%"
+    return f"{100 * floored(chance, 100 * 10**digits):.{digits}f}%"
+
+
+def floored(chance: float, steps: int) -> float:
+    """A probability in whole steps of 1 / `steps`, never rounded up: what may fail is never called certain."""
+    least = math.floor(chance * steps + 1e-9)
+    return (least if chance >= 1.0 else min(least, steps - 1)) / steps
 
 
 def caught(weights: Sequence[int], drawn: int, share: float) -> float:
@@ -53,7 +58,7 @@ def caught(weights: Sequence[int], drawn: int, share: float) -> float:
     bad, missed = max(share * total, float(weights[0])), 1.0
     for gone in accumulate(weights[: drawn - 1], initial=0):
         missed *= max(1.0 - bad / (total - gone), 0.0)
-    return 1.0 - missed
+    return min(1.0 - missed, math.nextafter(1.0, 0.0)) if missed else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class Pool:
             "tokens": sum(self.weights),
             "planned": self.sessions,
             "drawn": drawn,
-            "chances": {f"{share:g}": math.floor(chance * 1e6) / 1e6 for share, chance in chances.items()} or None,
+            "chances": {f"{share:g}": floored(chance, 10**6) for share, chance in chances.items()} or None,
         }
 
 

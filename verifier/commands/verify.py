@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from verifiable import limits
+from verifiable.checking.fraud import Fraud
 from verifiable.checking.offline import receipt_of
 from verifiable.checking.verdict import Verdict
 from verifiable.errors import PolicyError, VerificationError
@@ -76,7 +77,7 @@ def verify(
         return _say_failure(forks.verify(read(fork, forks.MAX_FORK), chain), as_json)
     if fraud is not None:
         delay = round(1000 * parse_time(merge_delay, "--merge-delay"))
-        return _say_failure(frauds.verify(read(fraud, limits.FRAUD_BYTES), chain, delay), as_json)
+        return _say_failure(frauds.verify(Fraud.load(fraud), chain, delay), as_json)
     if receipt is None:
         raise PolicyError("nothing to verify", expected="a receipt, or --fraud FILE", found="neither")
     parsed = files.read_receipt(receipt)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from verifiable.checking.verdict import Check, Status, Step, Verdict
-from verifiable.errors import MalformedError, VerifiableError, VerificationError
+from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.chain import Chain
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.merkle import verify_consistency
@@ -77,11 +77,11 @@ def check_fork(data: bytes, trust: Sequence[PublicKey]) -> Fault:
 def verify(data: bytes, trust: Sequence[PublicKey]) -> Verdict:
     """What `verifiable verify --fork` says: failed where a fork is proven, else inconclusive.
 
-    A file that proves nothing accuses nobody, whatever is wrong with it.
+    A file that proves nothing accuses nobody. Raises MalformedError: it is no fork file.
     """
     try:
         fault = check_fork(data, trust)
-    except VerifiableError as error:
+    except VerificationError as error:
         why = Fault.of(error)
         return Verdict(
             Status.INCONCLUSIVE,

@@ -31,7 +31,7 @@ from verifier.model.reexecute import Reexecutor
 from verifier.model.texts import DAY, Conversation, requests
 from verifier.model.worker import Worker
 from verifier.tolerant.calibration import Calibration, Origin, Sample, files_of, settings_of
-from verifier.tolerant.eprocess import ALPHA, FEWEST, MARGIN, power
+from verifier.tolerant.eprocess import ALPHA, FEWEST, MARGIN, RUNS, power
 from verifier.tolerant.margin import FLOOR, Draw
 from verifier.tolerant.statistics import Ground
 from verifier.tolerant.steering import one_in, steer
@@ -355,7 +355,7 @@ def _distinct(samples: Sequence[Sample]) -> list[Sample]:
     return kept
 
 
-def powers(calibration: Calibration, most: int = MOST, runs: int = 1000) -> dict[str, dict[str, list[float]]]:
+def powers(calibration: Calibration, most: int = MOST, runs: int = RUNS) -> dict[str, dict[str, list[float]]]:
     """Deviation -> length -> probability of detection at `ALPHA` after 1, 2, … conversations."""
     curves: dict[str, dict[str, list[float]]] = {}
     for deviation in calibration.deviations:

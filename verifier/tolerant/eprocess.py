@@ -38,6 +38,8 @@ Reals = npt.NDArray[np.float64]
 
 ALPHA = 1e-6
 """Default bound on the probability of ever accusing an honest provider."""
+RUNS = 1000
+"""Simulated audits from which a calibration tells what would have been caught."""
 FEWEST = 12
 """Fewest calibration conversations of a class."""
 
@@ -219,7 +221,7 @@ def power(
     share: float = 1.0,
     honest: Sequence[Score] = (),
     most: int = 64,
-    runs: int = 1000,
+    runs: int = RUNS,
     seed: int = 0,
 ) -> Reals:
     """The probability of having crossed 1/alpha after 1, 2, … `most` conversations, (most,).

@@ -24,7 +24,7 @@ from verifiable.session.challenge import place_window
 from verifier.model.reexecute import Reexecutor
 from verifier.tolerant.calibrate import Scored, different, replay_settings
 from verifier.tolerant.calibration import Calibration, Origin
-from verifier.tolerant.eprocess import ALPHA, Path, run, table
+from verifier.tolerant.eprocess import ALPHA, RUNS, Path, run, table
 from verifier.tolerant.margin import Draw
 from verifier.tolerant.statistics import Distances, Ground, Score, score
 
@@ -32,6 +32,8 @@ COVERED = 0.8
 """Share of the conversations that must be long enough for the length at which they are compared."""
 CAUGHT = 0.95
 """Probability from which a deviation is said to be one that would have been caught."""
+SHOWN = 1.0 - 3.0 / RUNS
+"""The most that a simulation shows: had it `RUNS` audits and missed in none, that is the least at 95% confidence."""
 LN10 = math.log(10.0)
 DOUBTFUL = 100.0
 """E-value from which nothing is verified any more, though nothing is proven yet."""
@@ -349,14 +351,14 @@ def _judge(
             "too-little-evidence",
             f"{size} would not have shown any of the known deviations with certainty",
         )
-    least = min(power[name] for name in caught)
+    least = math.floor(1000 * min(power[name] for name in caught)) / 1000
     return (
         Status.STATISTICAL,
         None,
         f"{size}: the committed logits and the tokens drawn are as near to the model as honest rounding (alpha "
-        f"{alpha:g}); {', '.join(caught)} would have been caught with probability {least:.3g} or more",
+        f"{alpha:g}); {', '.join(caught)} would have been caught with probability {least:g} or more",
     )
 
 
 def _power(curve: Sequence[float], count: int) -> float:
-    return float(curve[min(count, len(curve)) - 1]) if count and len(curve) else 0.0
+    return min(float(curve[min(count, len(curve)) - 1]), SHOWN) if count and len(curve) else 0.0
