@@ -7,6 +7,7 @@ and no turn begins that might outlast the manifest of its session.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from verifiable.errors import EngineError, MalformedError, PolicyError, Verifica
 from verifiable.manifest.manifest import Manifest, open_manifest
 from verifiable.tlog.entry import MANIFEST
 from verifiable.wire.keys import PrivateKey, PublicKey
+
+log = logging.getLogger(__name__)
 
 Clock = Callable[[], int]
 """Milliseconds since 1970 (UTC)."""
@@ -92,6 +95,8 @@ class Manifests:
             self._read.clear()
             if not self._is_fresh(self._newest):
                 self._newest = self._next()
+            if not self._is_fresh(self._newest):
+                log.warning("answers go on under a manifest by the key before: %s", self._none())
 
     def in_force(self) -> Signed:
         """The manifest that new sessions are opened under. Raises StoreError where a new one can't be kept, and
@@ -173,11 +178,12 @@ class Manifests:
         for envelope in self._keys.installed:
             if envelope not in self._read:
                 self._read[envelope] = self._of(envelope)
-        read = (self._read[envelope] for envelope in self._keys.installed)
-        fresh = [signed for signed in read if signed is not None and self._is_fresh(signed)]
-        if not fresh:
+        read = [signed for envelope in self._keys.installed if (signed := self._read[envelope]) is not None]
+        # What a key signed before another one followed it serves on until that one has signed.
+        fitting = [*filter(self._is_fresh, read)] or [*filter(self._may_go_on, read)]
+        if not fitting:
             raise self._none()
-        taken = max(fresh, key=lambda signed: signed.manifest.valid_from)
+        taken = max(fitting, key=lambda signed: signed.manifest.valid_from)
         return taken if taken.digest in self._known else self._keep(taken)
 
     def _none(self) -> NoManifestError:
