@@ -82,7 +82,7 @@ class Manifests:
         newest = next(iter(store.manifests()), None)
         before = None if newest is None else self._of(newest)
         if before is not None and self._is_fresh(before):
-            store.add_statement(MANIFEST, before.envelope)  # again: a crash may have come between
+            self._say(before)  # again: a crash may have come between
             self._newest = before
         else:
             self._newest = self._next()
@@ -208,9 +208,14 @@ class Manifests:
         if self._store.manifest(made.digest) is None:
             self._store.add_manifest(made.digest, made.envelope)
             self._store.flush()
-        self._store.add_statement(MANIFEST, made.envelope)
+        self._say(made)
         self._known[made.digest] = made
         return made
+
+    def _say(self, made: Signed) -> None:
+        """Have it stand in the log, where it is not too long for that: whoever has a receipt has the manifest too."""
+        if len(made.envelope) <= limits.ENTRY_BYTES:
+            self._store.add_statement(MANIFEST, made.envelope)
 
 
 def other_manifest(served: Signed, pinned: bytes) -> OtherManifestError:

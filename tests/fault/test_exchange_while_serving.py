@@ -20,8 +20,7 @@ from engine.keys import folder as names, keyring
 from engine.ledger import LedgerSettings
 from engine.log.log import LogSettings
 from engine.witness.witness import Witness, make_app
-from tests.integration.serving import http
-from tests.integration.test_log_monitor import served
+from tests.integration.serving import http, served
 from verifiable.checking.checks import check_receipt
 from verifiable.checking.offline import verify
 from verifiable.checking.verdict import Status

@@ -38,6 +38,19 @@ def http(engine: Engine, keys: list[str], **options: Any) -> Iterator[str]:
         thread.join()
 
 
+@contextmanager
+def served(app: object) -> Iterator[str]:
+    """An application on a free port of the loopback."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))  # type: ignore[arg-type]
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
 def chunks(response: httpx.Response) -> Iterator[dict[str, Any]]:
     """The JSON of each event of a stream."""
     for line in response.iter_lines():

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi.testclient import TestClient
 
 from engine.api.app import proof_app
@@ -22,6 +19,7 @@ from engine.ledger import LedgerSettings
 from engine.store import DamagedLogError
 from engine.witness.witness import Witness, make_app
 from fixtures.synthetic import SyntheticProvider
+from tests.integration.serving import served
 from tests.logs import build_tile
 from tests.simulator import send, serve
 from verifiable.checking.fraud import Fraud, FraudKind
@@ -39,19 +37,6 @@ from verifiable.wire.keys import PrivateKey
 from verifier.monitor.fetch import Fetch, HttpFetch
 from verifier.monitor.fork import check_fork, verify as verify_fork
 from verifier.monitor.monitor import ForkError, Monitor, TwoHeadsError
-
-
-@contextmanager
-def served(app: object) -> Iterator[str]:
-    """An application on a free port of the loopback."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))  # type: ignore[arg-type]
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
 
 
 def grow(provider: SyntheticProvider, count: int) -> int:
