@@ -28,7 +28,7 @@ PRIVATE = {
 }
 PUBLIC = {
     "/", "/lookup", "/verify", "/v1/manifest", "/v1/keys", "/v1/sessions", "/v1/log", "/v1/log/proof",
-    "/v1/log/consistency",
+    "/v1/log/consistency", "/v1/log/entries",
     "/v1/log/entries/{index}", "/v1/sessions/{session}/consistency", "/log/checkpoint", "/log/tile/{path}",
     "/v1/log/reports",  # who may publish there: tests/adversary/test_registry.py
 }  # fmt: skip
@@ -189,6 +189,7 @@ def test_wrong_methods_are_refused(client: TestClient, sessions: list[tuple[str,
         "/v1/log/entries/1e3", "/v1/log/proof?index=99999999999999999999", "/v1/log/proof?index=-1", "/v1/log/proof",
         "/v1/log/proof?session=x", "/v1/log/proof?index=0&size=99999999", "/v1/log/proof?index=0&session=x&head=1",
         "/v1/log/consistency", "/v1/log/consistency?old=x", "/v1/log/consistency?old=9999", "/v1/sessions?limit=0",
+        "/v1/log/entries", "/v1/log/entries?indices=" + "9" * 9000, "/v1/log/entries?indices=0,٠",
         "/v1/sessions?limit=1001", "/v1/sessions?before=0", "/v1/sessions?before=99999999999999999999",
         "/v1/sessions?limit=" + "1" * 5000,
     ],

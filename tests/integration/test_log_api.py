@@ -23,9 +23,16 @@ from verifiable.session.receipt import Receipt
 from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.cose_receipt import verify_receipt
 from verifiable.tlog.entry import REVOCATION, SUCCESSION, kind_of
-from verifiable.tlog.merkle import leaf_hash, roots_from_prefix, verify_consistency, verify_inclusion
+from verifiable.tlog.merkle import (
+    leaf_hash,
+    root_from_multiproof,
+    roots_from_prefix,
+    verify_consistency,
+    verify_inclusion,
+)
 from verifiable.tlog.proof import TlogProof
 from verifiable.tlog.tiles import bundles_for, check_tile, decode_bundle, root_from_tiles, tiles_for
+from verifiable.wire.text import read_base64url
 
 COUNT = 300
 
@@ -244,3 +251,33 @@ def test_who_asks_too_often_is_told_to_wait(provider: SyntheticProvider) -> None
     assert refused.headers["retry-after"] == "1"
     digest = hashlib.sha256(b"").hexdigest()[:32]
     assert [client.get(f"/v1/sessions/{digest}/receipt").status_code for _ in range(3)] == [404, 404, 429]
+
+
+@pytest.mark.parametrize("size", [None, 256])
+@pytest.mark.parametrize("wanted", [[0], [6, 7, 200, 255], list(range(100, 200))])
+def test_some_entries_come_with_one_proof_of_them_all(
+    provider: SyntheticProvider, client: TestClient, wanted: list[int], size: int | None
+) -> None:
+    query = {"indices": ",".join(map(str, wanted)), **({} if size is None else {"size": str(size)})}
+    answer = client.get("/v1/log/entries", params=query).json()
+    head = open_checkpoint(answer["checkpoint"].encode(), provider.keys.log.public).checkpoint
+    assert head.size == answer["size"]
+    assert head.size == size or size is None
+    entries = [read_base64url(each, "entry") for each in answer["entries"]]
+    assert entries == [provider.store.entries(index, 1)[0] for index in wanted]
+    known = dict(zip(wanted, map(leaf_hash, entries), strict=True))
+    assert root_from_multiproof(head.size, known, [bytes.fromhex(each) for each in answer["path"]]) == head.root
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("indices=9999", 404), ("indices=256&size=256", 404), ("indices=0&size=255", 400), ("indices=2,1", 400),
+        ("indices=1,1", 400), ("indices=", 400), ("indices=-1", 400), ("indices=x", 400), ("size=256", 400),
+        ("indices=" + ",".join(map(str, range(4097))), 400),
+    ],
+)  # fmt: skip
+def test_entries_that_there_are_not(client: TestClient, query: str, status: int) -> None:
+    answer = client.get(f"/v1/log/entries?{query}")
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
