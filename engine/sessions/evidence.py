@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from engine.sessions.trees import SessionTrees
 from engine.store import ErasedError, SessionRow, Store, StoredLeaf
 from verifiable.errors import PolicyError, StoreError
 from verifiable.session import records
@@ -12,7 +13,7 @@ from verifiable.session.evidence import Evidence, Kind, PackedTokens, TurnEviden
 from verifiable.session.opening import Opening
 from verifiable.session.receipt import Receipt
 from verifiable.session.records import End, Leaf, Token, turn_secret
-from verifiable.tlog.merkle import Tree, prefix_path
+from verifiable.tlog.merkle import Tree, prefix_path, range_hash
 from verifiable.wire import encoding
 
 LogProof = Callable[[bytes, int], bytes | None]
@@ -26,6 +27,7 @@ class EvidenceReader:
         self._store = store
         self._vocabulary = vocabulary
         self._log_proof = log_proof
+        self._trees = SessionTrees(store)
 
     def receipt(self, row: SessionRow, size: int | None = None, capability: bytes | None = None) -> Receipt:
         """The receipt of the newest complete turn under the head, with that capability in it."""
@@ -99,8 +101,8 @@ class EvidenceReader:
                 expected="sizes of two heads, the smaller first",
                 found=f"{old} and {new}",
             )
-        tree = Tree.from_leaves(leaf.hash for leaf in self._store.stored_leaves(session, new))
-        path = prefix_path(tree.range, old, new) if old < new else []
+        node = self._trees.of(session).node
+        path = prefix_path(lambda low, high: range_hash(node, low, high), old, new) if old < new else []
         return earlier[1], later[1], path
 
     def _under(self, row: SessionRow, size: int | None) -> _Under:

@@ -204,8 +204,8 @@ class Store(LogStore, Protocol):
     def leaves(self, session: bytes, size: int | None = None) -> list[bytes]:
         """The leaves' bytes. Raises ErasedError where one has been dropped."""
 
-    def stored_leaves(self, session: bytes, size: int | None = None) -> list[StoredLeaf]:
-        """The leaves, whether or not their bytes are still there. Raises StoreError where one is missing."""
+    def stored_leaves(self, session: bytes, size: int | None = None, first: int = 0) -> list[StoredLeaf]:
+        """The leaves from `first` on, whether or not their bytes are kept. Raises StoreError where one is missing."""
 
     def requests(self, session: bytes) -> dict[int, bytes]: ...
 

@@ -150,12 +150,13 @@ class SqlStore:
             leaves.append(leaf.data)
         return leaves
 
-    def stored_leaves(self, session: bytes, size: int | None = None) -> list[StoredLeaf]:
+    def stored_leaves(self, session: bytes, size: int | None = None, first: int = 0) -> list[StoredLeaf]:
         table = tables.leaf.c
-        query = select(table.seq, table.data, table.hash).where(table.session == session).order_by(table.seq)
+        query = select(table.seq, table.data, table.hash).where(table.session == session, table.seq >= first)
+        query = query.order_by(table.seq)
         rows = self._read(query if size is None else query.where(table.seq < size))
         leaves = []
-        for index, (seq, data, kept) in enumerate(rows):
+        for index, (seq, data, kept) in enumerate(rows, first):
             if seq != index or (data is None) == (kept is None):
                 raise StoreError(
                     f"leaf {index} of session {session.hex()} is missing or damaged in the store",

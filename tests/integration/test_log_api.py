@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from engine.api.app import proof_app
 from engine.keys import life
+from engine.store import StoredLeaf
 from engine.web.limits import ProofRates, Rate
 from fixtures.synthetic import SyntheticProvider
 from verifiable.checking.checks import check_evidence, check_receipt
@@ -251,6 +252,38 @@ def test_who_asks_too_often_is_told_to_wait(provider: SyntheticProvider) -> None
     assert refused.headers["retry-after"] == "1"
     digest = hashlib.sha256(b"").hexdigest()[:32]
     assert [client.get(f"/v1/sessions/{digest}/receipt").status_code for _ in range(3)] == [404, 404, 429]
+
+
+def test_a_long_sessions_consistency_is_read_once(
+    provider: SyntheticProvider, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, head = opened(provider.answer("one", 700, "new"))
+    owner = provider.owner(first)
+    later = [opened(provider.answer("more", 600, head.session.hex(), owner))[1] for _ in range(2)]
+    read, stored_leaves = [], provider.store.stored_leaves
+
+    def counted(session: bytes, size: int | None = None, first: int = 0) -> list[StoredLeaf]:
+        leaves = stored_leaves(session, size, first)
+        read.append(len(leaves))
+        return leaves
+
+    monkeypatch.setattr(provider.store, "stored_leaves", counted)
+
+    def ask(old: Head, new: Head) -> None:
+        answer = client.get(f"/v1/sessions/{head.session.hex()}/consistency?old={old.size}&new={new.size}").json()
+        path = [bytes.fromhex(value) for value in answer["path"]]
+        assert roots_from_prefix(old.size, new.size, path) == (old.root, new.root)
+
+    ask(head, later[0])
+    ask(head, later[1])
+    ask(later[0], later[1])
+    assert max(read) <= 256
+    grown = opened(provider.answer("and more", 600, head.session.hex(), owner))[1]
+    ask(later[1], grown)
+    read.clear()
+    ask(later[1], grown)
+    ask(head, grown)
+    assert read == []
 
 
 @pytest.mark.parametrize("size", [None, 256])
