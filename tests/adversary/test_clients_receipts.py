@@ -133,6 +133,9 @@ def test_a_later_head_in_the_log_refutes_a_crash_and_a_session_without_tokens(
     assert (code, facts["interrupted"] + facts["nothing_to_check"]) == (0, 1)
     code, facts = audit(Provider([good, early], Log([good.head(), early.head(), whole.head()])))
     assert (code, facts["interrupted"] + facts["nothing_to_check"]) == (3, 0)
+    code, facts = audit(Provider([good, early]))  # its log is out of reach
+    assert (code, facts["interrupted"] + facts["nothing_to_check"]) == (3, 0)
+    assert facts["undecided"] == {"no-evidence": 1}
     assert "no-evidence" in codes(facts)
 
 

@@ -396,10 +396,25 @@ def _with_log(verdict: Verdict, logged: Logged, auditor: Auditor) -> Verdict:
 
 
 def _not_later(verdict: Verdict, heads: Sequence[SignedHead], log: LogReader) -> Verdict:
-    """The verdict on a session that is said to have stopped, or to have no token, unless the log has more of it."""
+    """The verdict on a session that is said to have stopped, or to have no token, unless the log has more of it.
+
+    It is set apart only where the log that its manifest names was read: else any head from the middle would be.
+    """
+    if verdict.status is Status.FAILED:
+        return verdict
     longest = max(heads, key=lambda each: each.head.size)
-    later = log.later(longest)
-    if later is None or verdict.status is Status.FAILED:
+    try:
+        later = log.later(longest)
+    except VerificationError as why:
+        unread = VerificationError(
+            "whether the session goes on can't be found out: the provider's log can't be read",
+            code="no-evidence",
+            expected="a log without a later head of the session",
+            found=why.statement,
+            hint="A session counts as interrupted, or as empty, only where the log shows no more of it.",
+        )
+        return _instead(verdict, from_error(unread)) if verdict.code in APART else verdict
+    if later is None:
         return verdict
     error = VerificationError(
         "the provider's log holds a later head of the session than the provider shows",

@@ -118,20 +118,24 @@ class LogReader:
     def later(self, signed: SignedHead) -> int | None:
         """Leaves of the largest head of the session that the log holds, where it is of more than the head has.
 
-        Only the `RECENT` entries after the head are looked at. None where there is none, or they can't be read.
+        Only the `RECENT` entries after the head are looked at. None where there is none, or its manifest names no log.
+
+        Raises:
+            VerificationError: the log that its manifest names can't be read.
         """
         log = signed.manifest.log
-        published = None if log is None else self._published(log, signed.manifest_envelope)
-        if log is None or not isinstance(published, Published):
+        if log is None:
             return None
-        try:
-            at = self._proven(log, signed)
-            known = self._known(signed)
-            window = window_of(published, known, signed.head.time, self._delay)
-            first = window.first if at is None else min(at.index, published.checkpoint.size)
-            entries = published.range(first, min(first + RECENT, published.checkpoint.size)).leaves.values()
-        except VerificationError:
+        published = self._published(log, signed.manifest_envelope)
+        if isinstance(published, VerificationError):
+            raise published
+        if not published.checkpoint.size:
             return None
+        at = self._proven(log, signed)
+        known = self._known(signed)
+        window = window_of(published, known, signed.head.time, self._delay)
+        first = window.first if at is None else min(at.index, published.checkpoint.size)
+        entries = published.range(first, min(first + RECENT, published.checkpoint.size)).leaves.values()
         heads = [fraud.logged_head(entry, known.keys) for entry in fraud.of_session(entries, signed.head.session)]
         sizes = [head.size for head in heads if head is not None]
         return max((size for size in sizes if size > signed.head.size), default=None)
