@@ -251,6 +251,8 @@ class _Frauds:
         shows("by a part that ends too early", nothing, [at(9), at(order - 1), at(order)], 0, 1)
         shows("by a part that ends with no head", nothing, [at(9), at(order), b"entry", at(order)], 0, 1, 2)
         shows("by a part that ends within a longer delay", nothing, [*log, at(order + 9)], 1, 2, 3, 4, delay=order + 1)
+        mixed_up = [at(-order), at(order + 5), at(order), at(order + 9)]
+        shows("by a part whose last entry alone is within a longer delay", nothing, mixed_up, 0, 1, 2, delay=order + 1)
         shows("that came late, and stands after the delay", nothing, [at(MERGE_DELAY), lost, at(order)], 0, 1, 2)
         far = [at(-order, OTHER, **under), at(9), at(order, OTHER, **under), at(order)]
         shows("by heads under a later manifest", "ok", [b"", *far], 1, 2, 3)
