@@ -1,7 +1,7 @@
 // The page: what a person chooses, pastes and types, and the button.
 
-const given = { receipt: null, evidence: null, fraud: null, keys: null, exchange: null, text: null };
-const KIND_NAMES = { receipt: "Receipt", evidence: "Evidence", fraud: "Fraud file", keys: "Keys file", exchange: "Exchange", text: "Answer’s text" };
+const given = { receipt: null, evidence: null, fraud: null, keys: null, exchange: null, other: null, text: null };
+const KIND_NAMES = { receipt: "Receipt", evidence: "Evidence", fraud: "Fraud file", keys: "Keys file", exchange: "Exchange", other: "Not checked here", text: "Answer’s text" };
 
 /** Bytes of a file, or of the base64url text in which an API hands it out. */
 function unwrap(bytes) {
@@ -18,12 +18,20 @@ function unwrap(bytes) {
 }
 
 /** What a file is. All begin as a map {1: version, 2: …, 3: …}; exchanges are JSON; the rest is the answer's text. */
-function kindOf(bytes) {
-  if (isExchange(bytes)) return "exchange";
+function kindOf(bytes, name) {
+  if (/\.exchange$/i.test(name) || isExchange(bytes)) return "exchange"; // a damaged one too: it is no answer
+  if (optionFor(bytes)) return "other";
   if (bytes.length < 7 || bytes[0] >> 5 !== 5 || bytes[1] !== 1 || bytes[3] !== 2) return "text";
   if (bytes[4] >> 5 === 2) return "receipt"; // 2: a head
   if (bytes[4] >> 5 === 4) return "keys"; // 2: a list of statements
   return bytes[6] >> 5 === 4 ? "fraud" : "evidence"; // 2: a kind; 3: a list of manifests, or a head
+}
+
+/** The option of `verifiable verify` for a file that this page does not check; null for the others. */
+function optionFor(bytes) {
+  const start = new TextDecoder("latin1").decode(bytes.subarray(0, 4096));
+  if (/^\s*data: ?\{/.test(start)) return "--stream";
+  return /^\s*\{\s*"what":/.test(start) && start.includes('"checkpoints":') ? "--fork" : null;
 }
 
 /** Whether bytes are JSON of the members that an exchange has. An answer may be JSON too, but hardly that. */
@@ -40,7 +48,7 @@ async function take(files) {
   for (const file of files) {
     const bytes = new Uint8Array(await file.arrayBuffer());
     const data = unwrap(bytes);
-    const kind = kindOf(data);
+    const kind = kindOf(data, file.name);
     given[kind] = { name: file.name, bytes: kind === "text" ? bytes : data };
   }
   list();
@@ -70,6 +78,12 @@ async function submit(event) {
   result.replaceChildren(element("p", "", "Checking…"));
   await breathe();
   try {
+    if (given.other) {
+      const said = `This page does not check that file: “verifiable verify ${optionFor(given.other.bytes)} FILE” does. Remove it to go on.`;
+      result.replaceChildren(element("p", "verdict open", said));
+      result.focus();
+      return;
+    }
     const pasted = byId("pasted").value.trim();
     const typed = byId("answer").value;
     const input = {

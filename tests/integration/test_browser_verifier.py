@@ -48,6 +48,8 @@ from verifiable.tlog.cosignature import cosign, witness_key
 from verifiable.tlog.merkle import Tree, leaf_hash
 from verifiable.tlog.note import Note
 from verifiable.tlog.proof import TlogProof
+from verifiable.wire.keys import PrivateKey
+from verifier.monitor.fork import fork_file
 
 FIRST = Story.open("browser").turn(asked(max_tokens=20, verifiable=NEW), 12)
 STORY = FIRST.turn(asked(None, temperature=0.7, verifiable=going_on("browser")), 5)
@@ -417,6 +419,29 @@ def test_an_exchange_that_is_none_is_the_readers_own_file(page: Page) -> None:
     assert "A file of yours can’t be read" in text.splitlines()[0]
     assert "does not hold" not in text
     assert page.evaluate("document.querySelectorAll('.verdict.failed').length") == 0
+
+
+def test_a_damaged_exchange_is_not_taken_for_an_answer(page: Page) -> None:
+    text = give(
+        page, {"answer.exchange": kept().encode()[:-9], "b": Story.open("held").turn(asked(), 3).receipt().encode()}
+    )
+    assert "A file of yours can’t be read" in text.splitlines()[0]
+    assert "text-differs" not in text
+
+
+@pytest.mark.parametrize(
+    ("option", "data"),
+    [
+        ("--stream", b'data: {"choices": []}\n\ndata: [DONE]\n\n'),
+        ("--fork", fork_file("two roots", PrivateKey.generate("log", bytes(32)).public, [b"one", b"two"], [])),
+    ],
+)
+def test_what_this_page_does_not_check_is_named_with_the_command_that_does(
+    page: Page, option: str, data: bytes
+) -> None:
+    text = give(page, {"some.file": data, "b": Story.open("held").turn(asked(), 3).receipt().encode()})
+    assert f"verifiable verify {option} FILE" in text
+    assert "hold" not in text
 
 
 def test_a_rewriting_proxy_is_found_by_the_clients_own_request(page: Page) -> None:
