@@ -267,6 +267,8 @@ def test_a_manifest_whose_key_is_never_logged_hides_nothing(tmp_path: Path) -> N
     (file,) = files(tmp_path)
     assert len(Fraud.load(file).manifests) == 2
     assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
+    held, _ = audit_held(tmp_path / "held", provider, session(2))  # by a client of its own receipt
+    assert (held.status, held.code) == (Status.FAILED, "missing-from-log")
 
 
 def test_a_manifest_that_stands_in_the_log_tells_whose_heads_it_holds(tmp_path: Path) -> None:
