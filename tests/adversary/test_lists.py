@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,12 +13,14 @@ from typing import Any, cast
 import pytest
 
 from tests.made_up_model import MadeUpModel
-from tests.sessions import TIME, TRUST, made_up
+from tests.sessions import PROVIDER, TIME, TRUST, made_up
 from tests.simulator import KEY, LOG, LOGGED, Log, Provider, honest, other_model, seed, serve
 from verifiable import limits
 from verifiable.checking.verdict import Status
 from verifiable.errors import VerificationError
+from verifiable.manifest.chain import Chain
 from verifiable.tlog.checkpoint import Checkpoint
+from verifiable.wire.keys import PrivateKey
 from verifier.campaign.campaign import audit_provider
 from verifier.campaign.fetched import Auditor
 from verifier.campaign.outcome import Outcome
@@ -25,6 +28,7 @@ from verifier.campaign.plan import ChallengePlan
 from verifier.provider.client import Client
 from verifier.provider.listing import SAMPLE, SHORT, Listing, read_listing, read_sample
 from verifier.provider.published import Published
+from verifier.provider.window import Known
 
 CHEATED = (1, 2, 3, 4)
 
@@ -94,7 +98,23 @@ def test_a_whole_list_is_no_finding_whatever_else_the_log_holds(tmp_path: Path) 
     # A session that is logged while the two are read must not be missed in a list that is older.
     assert next(path for path in provider.asked if path.startswith(("/v1/sessions?", "/log/"))) == "/log/checkpoint"
     (said,) = [note for note in found.caveats() if note.id == "list-not-compared"]
-    assert said.detail == "2 are no heads by the keys of the manifest in force"
+    assert said.detail == "2 are no heads by its manifest in force, or by one that was read there"
+
+
+def test_what_was_signed_under_an_older_manifest_is_missed_in_the_list(tmp_path: Path) -> None:
+    """A session key that was exchanged hides nothing: the log holds the manifest that named it."""
+    made = [honest(at, stated=LOGGED) for at in range(1, 5)]
+    older = LOGGED.sign(PROVIDER)
+    provider = Provider(made, Log([older, *[each.head() for each in made]]))
+    hide(provider, [4])
+    newer = replace(
+        LOGGED, valid_from=LOGGED.valid_from + 1, session_keys=(PrivateKey.generate("s", b"n" * 32).public,)
+    )
+    provider.stated = newer.sign(PROVIDER)
+    found = audit(provider, tmp_path)
+    assert found.challenge is not None
+    assert found.challenge.listing.left_out == (made[3].session,)
+    assert found.challenge.listing.others == 0
 
 
 def test_an_honest_list_that_leaves_sessions_out_is_said_though_they_verify(tmp_path: Path) -> None:
@@ -117,7 +137,7 @@ def test_a_session_that_is_listed_shorter_than_it_was_logged_is_drawn_as_it_was_
     provider.earlier = {(made.session.hex(), longer.log.size): longer}
     with serve(provider) as url, Client(url, auditor_key=KEY) as client:
         published = Published.read(client, None, client.manifest(), [LOG.public])
-        listing = read_listing(client, LOGGED, published)
+        listing = read_listing(client, Known(Chain.of(TRUST), TRUST[0]), published)
     assert [entry.size for entry in listing.entries] == [longer.log.size]
     assert listing.left_out == (made.session,)
 

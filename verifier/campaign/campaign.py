@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from verifiable.checking.verdict import Verdict
 from verifiable.errors import VerifiableError, VerificationError
+from verifiable.manifest.chain import Chain
 from verifiable.session.challenge import draw_sessions, draw_turns
 from verifiable.wire.keys import PublicKey
 from verifier.campaign.crew import Member, audit_all
@@ -25,6 +26,7 @@ from verifier.provider.listing import read_listing
 from verifier.provider.logged import LogReader
 from verifier.provider.published import Published, check_log, log_keys
 from verifier.provider.remember import Contradiction
+from verifier.provider.window import Known
 
 GROUP = 32
 """Sessions for each process that are fetched before they are audited."""
@@ -73,7 +75,8 @@ def audit_provider(
     log_key = None if manifest is None else manifest.log
     published = _published(auditor, client, log_key)
     clients = by_session(known or ())
-    listing = read_listing(client, manifest, published, {key: each.newest.size for key, each in clients.items()})
+    provider = None if signer is None else Known(Chain.of(auditor.trust), signer)
+    listing = read_listing(client, provider, published, {key: each.newest.size for key, each in clients.items()})
     weighed = weigh(client, listing.entries, manifest, auditor.trust, before)
     own = {session: each.weight for session, each in clients.items()}
     planned = plan(

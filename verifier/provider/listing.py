@@ -13,16 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verifiable.checking import fraud
 from verifiable.checking.caveats import Caveat
 from verifiable.checking.checks import SignedHead
 from verifiable.checking.verdict import Verdict, from_error
 from verifiable.errors import MalformedError, VerificationError
-from verifiable.manifest.manifest import Manifest
 from verifiable.session.head import Head
 from verifiable.tlog.entry import STATEMENTS, kind_of
 from verifier.provider.client import Client, Listed
 from verifier.provider.published import Published
+from verifier.provider.window import Known
 
 MAX_SESSIONS = 100_000
 """The newest sessions of a provider that the lottery is held over."""
@@ -43,7 +42,8 @@ class Listing:
         left_out: sessions that stand in the log and are not in the list, or shorter than there or in a receipt.
         read, logged: entries of the log that were read, and how many it has.
         drawn: how many of those that were read were drawn from all of a log that is too long to be read whole.
-        others: entries read that are no heads by a session key of the manifest in force, nor a known statement.
+        others: entries read that are no heads under the manifest in force or one that was read there, nor a known
+            statement.
         unread: why the log was not read, where the manifest names one.
         cut: the list is longer than what is read of it, so that its last entries are missing.
     """
@@ -76,7 +76,11 @@ class Listing:
         if self.unread is not None:
             return [*made, Caveat("list-not-compared", self.unread)]
         part = [self.compared] if self.compared else []
-        part += [f"{self.others:,} are no heads by the keys of the manifest in force"] if self.others else []
+        part += (
+            [f"{self.others:,} are no heads by its manifest in force, or by one that was read there"]
+            if self.others
+            else []
+        )
         return [*made, Caveat("list-not-compared", "; ".join(part))] if part else made
 
     @property
@@ -103,12 +107,13 @@ class Listing:
 
 def read_listing(
     client: Client,
-    manifest: Manifest | None,
+    known: Known | None,
     log: Published | VerificationError | None,
     held: Mapping[bytes, int] | None = None,
 ) -> Listing:
     """The provider's list, held against its log, read before: None where the manifest names none, else why it can't be.
 
+    `known` tells the provider's heads, with the manifests that stand in the log; None where it shows no manifest.
     `held` is how many leaves sessions have by clients' receipts: where they are listed, it must be as many.
 
     Raises a VerifiableError: there is no list.
@@ -121,11 +126,11 @@ def read_listing(
         return Listing(list(listed.values()), logged=size, unread=unread or "the list was not read whole", cut=True)
     heads: list[tuple[bytes, Head | None]] = []
     drawn = 0
-    if isinstance(log, Published) and manifest is not None:
-        keys = {manifest.digest(): manifest.session_keys}
+    if isinstance(log, Published) and known is not None:
+        known.add(log.manifest)
         try:
             sample, drawn = read_sample(log)
-            heads = [(entry, fraud.logged_head(entry, keys)) for entry in sample]
+            heads = list(zip(sample, known.heads(sample), strict=True))
         except VerificationError as error:
             size, unread = 0, error.what
     logged = _sessions([(entry, head) for entry, head in heads if head is not None])
