@@ -25,7 +25,7 @@ from verifiable.session.records import Token, parse
 @contextmanager
 def http(engine: Engine, keys: list[str], **options: Any) -> Iterator[str]:
     """Serve an engine; gives the base URL."""
-    listener = socket.socket()
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen()  # at once: who asks before the server runs waits, and is not refused
     server = uvicorn.Server(uvicorn.Config(make_app(engine, keys, **options), log_level="warning"))
