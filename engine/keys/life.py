@@ -126,9 +126,12 @@ def install(folder: Path, statement: bytes, now: int) -> str:
             add(folder, statement)
             _publish(folder, said.old, said.new)
             return f"{said.old.label} is followed by {said.new.label}"
-        revocation, _ = _read(lambda: Revocation.open(statement, known.providers))
+        revocation, signer = _read(lambda: Revocation.open(statement, known.providers))
         if statement not in known.statements:
             _check_revocable(folder, revocation.key, revocation.role)
+            if signer.kid == revocation.key.kid and _taken(folder, signer):
+                hint = "Sign it with the key that succeeds it: verifiable keys revoke … --key"
+                raise PolicyError("a key that revokes itself names no successor: it would end the chain", hint=hint)
             if revocation.time <= _taken(folder, revocation.key):
                 raise PolicyError("a revocation from before the key was exchanged: it would end the chain")
             add(folder, statement)

@@ -48,14 +48,22 @@ function walkKeys(start, links) {
   return keys;
 }
 
-/** The one succession of each old key; one that was revoked before names no successor, and one with two has none. */
-function linksOf(successions, revocations, ignored) {
+/** Keys, and all that they ever named as successors, followed or not: who may revoke them. */
+function namedBy(starts, successions) {
+  const named = [...starts];
+  for (const key of named) // grows as it goes
+    for (const said of successions) if (same(said.old.kid, key.kid) && !named.some(isKey(said.new))) named.push(said.new);
+  return named;
+}
+
+/** The one succession of each old key; one that has ended names no successor, and one with two has none. */
+function linksOf(successions, ended, ignored) {
   const links = [];
   const two = [];
   for (const said of [...successions].sort((a, b) => Number(a.time - b.time))) {
     const known = linkFrom(links, said.old);
-    if (revocations.some(({ key, time }) => same(key.kid, said.old.kid) && time <= said.time))
-      ignored.push(`the succession of ${said.old.label} by ${said.new.label}: the old key was revoked before`);
+    if (ended.some(isKey(said.old)))
+      ignored.push(`the succession of ${said.old.label} by ${said.new.label}: the old key revoked itself`);
     else if (!known) links.push(said);
     else if (!same(known.new.kid, said.new.kid)) {
       two.push(said.old);
@@ -77,18 +85,21 @@ class Chain {
     const [successions, revocations] = this.read(statements);
     const ofRole = (said, role) => said.filter((each) => each.role === role);
     const own = ofRole(revocations, "provider").filter(({ key, signer }) => same(key.kid, signer.kid));
-    this.links = linksOf(ofRole(successions, "provider"), own, this.ignored);
+    this.named = ofRole(successions, "provider");
+    const ended = own.map(({ key }) => key);
+    this.links = linksOf(this.named, ended, this.ignored);
     this.keys = [];
     for (const start of this.trusted)
       for (const key of this.after(start))
         if (!this.keys.some(isKey(key))) this.keys.push(this.trusted.find(isKey(key)) ?? key);
+    const may = namedBy(this.trusted, this.named);
     this.revocations = revocations.filter(({ role, key, signer }) => {
-      const entitled = role !== "provider" || this.after(key).some(isKey(signer));
-      if (entitled && this.keys.some(isKey(signer))) return true;
+      const entitled = role !== "provider" || namedBy([key], this.named).some(isKey(signer));
+      if (entitled && may.some(isKey(signer))) return true;
       this.ignored.push(`the revocation of ${key.label}: ${signer.label} may not revoke it`);
       return false;
     });
-    this.logLinks = linksOf(ofRole(successions, "log"), ofRole(this.revocations, "log"), this.ignored);
+    this.logLinks = linksOf(ofRole(successions, "log"), [], this.ignored);
   }
 
   /** The statements that are signed as they must be. A revocation may come before what its signer follows by. */
@@ -150,7 +161,7 @@ class Chain {
 
   /** The earliest revocation of a key in a role; `under` is the provider key whose manifest names it. */
   revoked(key, role = "provider", under = null) {
-    const entitled = under && this.after(under);
+    const entitled = under && namedBy([under], this.named);
     const found = this.revocations.filter(
       (said) => said.role === role && same(said.key.kid, key.kid) && (!entitled || entitled.some(isKey(said.signer))),
     );

@@ -90,7 +90,26 @@ class _Keys:
         self.add("two successors", one, follows(PROVIDER, OTHER, AT - 1), two)
         self.add("one successor, stated twice", one, follows(PROVIDER, NEXT, AT - 1))
         self.add("a successor after the revocation by the key itself", revokes(PROVIDER, AT, P), one)
-        self.add("a successor before that", revokes(PROVIDER, AT + 1, P), one)
+        self.add("a successor before that, by the key's own word", revokes(PROVIDER, AT + 1, P), one)
+        self.add(
+            "two successors, of which one revokes the key",
+            one,
+            follows(PROVIDER, OTHER),
+            revokes(PROVIDER, AT, P, NEXT),
+        )
+        self.add(
+            "two successors, of which one revokes what the key named",
+            one,
+            follows(PROVIDER, OTHER, AT + 9),
+            revokes(SESSION_KEY, AT, S, NEXT),
+        )
+        self.add(
+            "a successor of one of two successors revokes the key",
+            one,
+            two,
+            follows(PROVIDER, OTHER),
+            revokes(PROVIDER, AT, P, LAST),
+        )
         self.add("a successor after a revocation by the successor", one, revokes(PROVIDER, AT, P, NEXT))
         self.add("a revocation by an earlier key", one, revokes(NEXT, AT + 5, P))
         self.add(
@@ -114,7 +133,7 @@ class _Keys:
             follows(LOG_KEY, PrivateKey(LOG_KEY.name, OTHER.seed), role=L),
             log=vkey,
         )
-        self.add("a log's key that was revoked before", log, revokes(LOG_KEY, AT, L), log=vkey)
+        self.add("a log's key that was revoked before: it is the same log", log, revokes(LOG_KEY, AT, L), log=vkey)
         renamed = PublicKey("other-log.vectors.example", LOG_KEY.public.raw)
         self.add("a log of another name", log, log=renamed.vkey())
         self.add("a log whose new key has another name", self.by(LOG_KEY, RENAMED_LOG, RENAMED_LOG, L), log=vkey)

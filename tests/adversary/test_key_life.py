@@ -14,7 +14,7 @@ import pytest
 from tests.gguf_files import small, write
 from tests.made_up_model import PROMPT, MadeUpProcess
 from tests.sessions import PROVIDER, SESSION, TIME, Recording, ask, made_up, manifest
-from tests.simulator import KEY, LOG, Log, Provider, honest, other_model, serve
+from tests.simulator import KEY, LOG, LOGGED, Log, Provider, honest, other_model, serve
 from verifiable.cli import main
 from verifiable.manifest.manifest import Manifest
 from verifiable.manifest.statements import KeysFile, Revocation, Role, Succession
@@ -29,6 +29,7 @@ SUCCEEDS = Succession.sign(PROVIDER, NEXT, Role.PROVIDER, TIME + 1000)
 FORKED = Succession.sign(PROVIDER, MALLORY, Role.PROVIDER, TIME + 1000)
 LOG_SUCCEEDS = Succession.sign(LOG, NEXT_LOG, Role.LOG, TIME + 1000)
 NEWER = manifest(session_keys=(NEXT_SESSION.public,), log=NEXT_LOG.public)
+DAY = 86_400_000
 NAMES = f"{PROVIDER.public.label}, now {NEXT.public.label}"
 
 Told = tuple[int, dict[str, Any]]
@@ -181,6 +182,31 @@ def test_a_stolen_provider_key_counts_no_more_once_it_is_revoked(verify: Audit) 
         assert ("key-revoked-later" in notes(facts)) is (status == 0)
 
 
+def test_a_stolen_key_takes_no_revocation_back(verify: Audit, here: Path) -> None:
+    """With a second successor Mallory ends the chain; what the first one revoked stays revoked."""
+    hers = PrivateKey("acme/session", b"h" * 32)
+    made = Recording(manifest(session_keys=(hers.public,)), session_key=hers, ended=TIME + 9000)
+    made.turn(ask(), PROMPT)
+    Path("a.receipt").write_bytes(made.receipt().encode())
+    Path("next.pub").write_text(NEXT.public.vkey())
+    for role, what in ((Role.PROVIDER, PROVIDER), (Role.SESSION, hers)):
+        honest_keys = kept("acme.keys", SUCCEEDS, revoked(what, TIME + 4000, role, NEXT))
+        for date in (TIME, TIME + 4001):  # before, or after the revocation
+            thief = kept("thief.keys", Succession.sign(PROVIDER, MALLORY, Role.PROVIDER, date))
+            for more in ((), ("--trust", "next.pub")):
+                code, facts = verify("a.receipt", "--keys", honest_keys, "--keys", thief, *more)
+                assert (code, facts["code"]) == (3, "key-revoked")
+
+
+def test_a_key_that_revoked_itself_names_no_successor_whatever_the_date(verify: Audit) -> None:
+    made = newer(1)
+    made.provider = MALLORY
+    Path("a.receipt").write_bytes(made.receipt().encode())
+    keys = kept("acme.keys", FORKED, revoked(PROVIDER, TIME + 1001, Role.PROVIDER, PROVIDER))
+    code, facts = verify("a.receipt", "--keys", keys)
+    assert (code, facts["code"]) == (3, "untrusted-key")
+
+
 def test_an_old_keys_file_that_is_shown_again_hides_a_revocation(verify: Audit) -> None:
     """Nobody can show that there is no newer statement: what is verified rests on the keys file at hand."""
     Path("a.receipt").write_bytes(honest(1).receipt().encode())
@@ -215,6 +241,52 @@ def test_what_was_seen_under_the_old_key_contradicts_what_is_shown_under_the_new
     assert (code, facts["code"]) == (1, "two-histories")
     assert "was revoked: the machine was stolen" in facts["hint"]
     assert verify("--fraud", file)[0] == 3
+
+
+def test_revoking_the_logs_key_hides_nothing_that_the_log_shows(audit: Audit, here: Path) -> None:
+    """A head that it kept out, and entries that it swapped, are found as they were before."""
+    kept_out, other = honest(1, stated=LOGGED), honest(2, stated=LOGGED)
+    renewed = replace(LOGGED, valid_to=TIME + 9 * DAY)
+    later = honest(3, stated=renewed)
+    later.ended = TIME + 4 * DAY
+    provider = Provider([kept_out, other, later], Log([other.head(), later.head()]))
+    provider.stated = renewed.sign(PROVIDER)
+    by_another = Revocation(Role.LOG, LOG.public, TIME, "x").sign(MALLORY)
+    for statements in ((), (revoked(LOG, TIME, Role.LOG),)):
+        provider.statements = statements
+        code, facts = audit(provider)
+        assert (code, "missing-from-log" in codes(facts)) == (1, True)
+        assert any(path.endswith("-log.fraud") for path in facts["saved"])
+        assert ("the log's key was revoked" in json.dumps(facts["not_shown"])) is bool(statements)
+    provider = Provider([kept_out, other], Log([kept_out.head(), other.head()]))
+    assert audit(provider, "--state", "state")[0] == 0
+    provider.log.entries = [other.head(), kept_out.head()]
+    provider.statements = (revoked(LOG, TIME, Role.LOG),)
+    code, facts = audit(provider, "--state", "state")
+    assert (code, codes(facts)) == (1, ["two-histories"])
+    assert any(path.endswith(".fraud") for path in facts["saved"])
+    # The revocation of another provider's key, trusted as well, is none.
+    Path("mallory.pub").write_text(MALLORY.public.vkey())
+    provider = Provider([kept_out], Log([kept_out.head()]))
+    code, facts = audit(provider, "--trust", "mallory.pub", "--keys", kept("mallory.keys", by_another))
+    assert (code, "log-not-shown" in notes(facts)) == (0, False)
+
+
+def test_another_log_without_a_succession_is_no_continuation(audit: Audit) -> None:
+    """The provider names the key of another log, of the same name, in which two sessions are not."""
+    first, second = honest(1, stated=LOGGED), honest(2, stated=LOGGED)
+    assert audit(Provider([first, second], Log([first.head(), second.head()])), "--state", "state")[0] == 0
+    renamed = replace(LOGGED, log=NEXT_LOG.public)
+    third = honest(3, stated=renamed)
+    provider = Provider([third], Log([third.head()]))
+    provider.log.keys, provider.stated = [NEXT_LOG], renamed.sign(PROVIDER)
+    code, facts = audit(provider, "--state", "state")
+    assert (code, codes(facts)) == (3, ["no-evidence"])
+    assert "names another log than it did before" in json.dumps(facts)
+    provider.statements = [LOG_SUCCEEDS]  # the same log, and it is shorter than it was
+    code, facts = audit(provider, "--state", "state")
+    assert (code, codes(facts)) == (3, ["no-evidence"])
+    assert "shorter than it was" in json.dumps(facts)
 
 
 def test_a_monitor_goes_on_across_an_exchange_of_the_logs_key(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,7 +324,7 @@ def test_a_log_whose_key_was_revoked_is_not_read_by_it(audit: Audit) -> None:
     provider.statements = [revoked(LOG, TIME, Role.LOG)]
     code, facts = audit(provider)
     assert (code, codes(facts)) == (0, [None])
-    assert "the log's key was revoked" in next(
+    assert "the log's key was revoked: the machine was stolen" in next(
         each["what"] for each in facts["not_shown"] if each["id"] == "log-not-shown"
     )
     provider.statements = [revoked(LOG, TIME + 2000, Role.LOG), LOG_SUCCEEDS]
@@ -271,7 +343,7 @@ def test_keys_show_tells_the_chain_in_words(capsys: pytest.CaptureFixture[str]) 
     for line in (
         f"You trust {PROVIDER.public.label}",
         f"provider key {PROVIDER.public.label} is followed by {NEXT.public.label}",
-        f"session key {SESSION.public.label} is revoked by {NEXT.public.label}: the machine was stolen",
+        f"session key {SESSION.public.label} is revoked by {NEXT.public.label}, where its manifests name it",
         "left out: statement 3",
         f"Manifests count by: {PROVIDER.public.label}, {NEXT.public.label}",
     ):

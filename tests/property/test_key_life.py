@@ -72,6 +72,19 @@ def test_every_key_is_reached_by_successions_each_the_only_one(statements: list[
     assert len({old for old, _ in pairs}) == len(pairs)
 
 
+@settings(deadline=None, max_examples=200)
+@given(STATEMENTS, STATEMENTS)
+def test_no_statement_takes_a_revocation_back(before: list[bytes], more: list[bytes]) -> None:
+    """Whoever signed it: a thief of any of the keys signs what he likes."""
+    one, both = (Chain.follow([KEYS[0].public], made) for made in (before, before + more))
+    for under in both.keys:
+        for role in Role:
+            for key in KEYS:
+                was = one.revoked(key.public, role, None if role is Role.PROVIDER else under)
+                now = both.revoked(key.public, role, None if role is Role.PROVIDER else under)
+                assert was is None or (now is not None and now.time <= was.time)
+
+
 def _opened(data: bytes) -> Succession | None:
     try:
         return Succession.open(data)

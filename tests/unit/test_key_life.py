@@ -429,6 +429,14 @@ def test_the_commands_carry_a_provider_through_its_life(
     assert run("install", vault / "o.manifest", "--data", data)[0] == 0
     provider.look()
     good(provider, acme.public, provider.answer())
+    own, by_next = vault / "own.cbor", vault / "next.cbor"
+    for who, out in ((key, own), (tmp_path / "next" / "provider.key", by_next)):
+        status, _ = run(
+            "revoke", vault / "provider.pub", "--reason", "x", "--key", who, "--role", "provider", "--out", out
+        )
+        assert status == 0
+    assert run("install", own, "--data", data)[0] == 2  # a key that revoked itself would name no successor
+    assert run("install", by_next, "--data", data)[0] == 0
     assert len(provider.keys.statements) == 2
     provider.close()
     offline(tmp_path, clock, acme).close()  # the old key still names this provider

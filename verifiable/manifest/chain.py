@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -29,7 +29,8 @@ class Chain(Sequence[PublicKey]):
         trusted: the keys that the user trusts; of two with the same bytes the first.
         keys: those, and their successors.
         followed: the successions that lead from key to key, of providers and of logs.
-        revocations: those that count.
+        named: all successions of provider keys that hold, followed or not.
+        revocations: those that count, of session and log keys against what their signer's manifests name.
         ignored: which statements count for nothing, and why, in words.
         statements: all that it was made of, as they were signed.
     """
@@ -37,6 +38,7 @@ class Chain(Sequence[PublicKey]):
     trusted: tuple[PublicKey, ...]
     keys: tuple[PublicKey, ...]
     followed: tuple[Succession, ...] = ()
+    named: tuple[Succession, ...] = ()
     revocations: tuple[Revoked, ...] = ()
     ignored: tuple[str, ...] = ()
     statements: tuple[bytes, ...] = ()
@@ -55,19 +57,21 @@ class Chain(Sequence[PublicKey]):
         successions, revocations, ignored = _read(statements, trusted)
         providers = [said for said in successions if said.role is Role.PROVIDER]
         own = [each for each in revocations if each.said.role is Role.PROVIDER and each.signer.kid == each.said.key.kid]
-        links = _links(providers, own, ignored)
+        links = _links(providers, {each.said.key.kid for each in own}, ignored)
         keys = {key.kid: key for start in trusted for key in _walk(start, links)} | first
+        may = _named_by(first, providers)
         counted = []
         for each in revocations:
-            later = _walk(each.said.key, links)
-            entitled = each.said.role is not Role.PROVIDER or any(each.signer.kid == key.kid for key in later)
-            if each.signer.kid in keys and entitled:
+            by = may if each.said.role is not Role.PROVIDER else may & _named_by([each.said.key.kid], providers)
+            if each.signer.kid in by:
                 counted.append(each)
             else:
                 ignored.append(f"the revocation of {each.said.key.label}: {each.signer.label} may not revoke it")
-        logs = _links([said for said in successions if said.role is Role.LOG], counted, ignored)
+        logs = _links([said for said in successions if said.role is Role.LOG], set(), ignored)
         followed = (*(said for said in links.values() if said.old.kid in keys), *logs.values())
-        return cls(trusted, tuple(keys.values()), followed, tuple(counted), tuple(ignored), statements)
+        return cls(
+            trusted, tuple(keys.values()), followed, tuple(providers), tuple(counted), tuple(ignored), statements
+        )
 
     @classmethod
     def of(cls, trust: Iterable[PublicKey]) -> Chain:
@@ -95,7 +99,7 @@ class Chain(Sequence[PublicKey]):
         return _walk(key, self._links(Role.PROVIDER))
 
     def logs(self, key: PublicKey) -> tuple[PublicKey, ...]:
-        """A log's key, and those that succeed it under its name, oldest first."""
+        """A log's key, and those that succeed it under its name, oldest first: who it is, revoked or not."""
         return _walk(key, {kid: said for kid, said in self._links(Role.LOG).items() if said.old.name == key.name})
 
     def root_of(self, key: PublicKey) -> PublicKey | None:
@@ -117,18 +121,26 @@ class Chain(Sequence[PublicKey]):
         return key.label if root is None else root.label if root.kid == key.kid else f"{root.label}, now {key.label}"
 
     def logs_now(self, key: PublicKey, under: PublicKey) -> tuple[PublicKey, ...]:
-        """Which of these may sign a checkpoint today, where the manifest by `under` names the log's key.
+        """Which of these may sign a checkpoint today, where the manifest by `under` names the log's key: none that is
+        revoked, and none that one named when it was.
 
         Raises VerificationError (`key-revoked`): none.
         """
-        counting = tuple(each for each in self.logs(key) if self.revoked(each, Role.LOG, under) is None)
+        links = self._links(Role.LOG)
+        counting, first = [], None
+        for each in self.logs(key):
+            ended = self.revoked(each, Role.LOG, under)
+            if ended is None:
+                counting.append(each)
+            first = first or ended
+            if ended is not None and each.kid in links and ended.time <= links[each.kid].time:
+                break
         if not counting:
-            said = self.revoked(key, Role.LOG, under)
-            found = "" if said is None else said.reason
+            found = "" if first is None else first.reason
             raise VerificationError(
                 "the log's key was revoked", code="key-revoked", expected="a key that succeeds it", found=found
             )
-        return counting
+        return tuple(counting)
 
     def log_family(self, key: PublicKey) -> tuple[PublicKey, ...]:
         """A log's key with those that it succeeds and those that succeed it, oldest first."""
@@ -136,13 +148,19 @@ class Chain(Sequence[PublicKey]):
         lines = [line for line in map(self.logs, olds) if key in line]
         return max(lines, key=len, default=self.logs(key))
 
+    def entitled(self, under: PublicKey) -> set[bytes]:
+        """Whose revocations count against a provider key and what its manifests name: its own, and those of all that it
+        ever named as successors. Keys' bytes.
+        """
+        return _named_by([under.kid], self.named)
+
     def revoked(self, key: PublicKey, role: Role = Role.PROVIDER, under: PublicKey | None = None) -> Revocation | None:
         """The earliest revocation of a key in a role, None where there is none.
 
         `under` is the provider key whose manifest names a session's or a log's key: only that key and its successors
         can revoke what it named.
         """
-        entitled = None if under is None else {each.kid for each in self.after(under)}
+        entitled = None if under is None else self.entitled(under)
         found = [
             each.said
             for each in self.revocations
@@ -183,23 +201,37 @@ def _read(
     return successions, revocations, ignored
 
 
-def _links(
-    successions: Sequence[Succession], revocations: Sequence[Revoked], ignored: list[str]
-) -> dict[bytes, Succession]:
-    """The one succession of each old key. One that is revoked names no successor any more, and one with two has none:
-    nobody can tell which of them its thief named.
+def _links(successions: Sequence[Succession], ended: Collection[bytes], ignored: list[str]) -> dict[bytes, Succession]:
+    """The one succession of each old key. One that has ended names no successor, whatever time its thief gives, and one
+    with two has none: nobody can tell which of them the thief named.
     """
     links: dict[bytes, Succession] = {}
     two = set()
     for said in sorted(successions, key=lambda said: said.time):
-        ended = [each.said.time for each in revocations if each.said.key.kid == said.old.kid]
-        if ended and min(ended) <= said.time:
-            ignored.append(f"the succession of {said.old.label} by {said.new.label}: the old key was revoked before")
+        if said.old.kid in ended:
+            ignored.append(f"the succession of {said.old.label} by {said.new.label}: the old key revoked itself")
         elif links.setdefault(said.old.kid, said).new.kid != said.new.kid:
             two.add(said.old.kid)
             first = links[said.old.kid].new.label
             ignored.append(f"{said.old.label} has two successors, {first} and {said.new.label}: neither is followed")
     return {kid: said for kid, said in links.items() if kid not in two}
+
+
+def _named_by(starts: Iterable[bytes], successions: Iterable[Succession]) -> set[bytes]:
+    """Keys, and all that they ever named as successors, followed or not: who may revoke them.
+
+    A thief of a key can name a second successor, so that neither is followed. What the first revoked stays revoked.
+    """
+    after: dict[bytes, list[bytes]] = {}
+    for said in successions:
+        after.setdefault(said.old.kid, []).append(said.new.kid)
+    named = set(starts)
+    waiting = list(named)
+    while waiting:
+        new = set(after.get(waiting.pop(), ())) - named
+        named |= new
+        waiting += new
+    return named
 
 
 def _walk(start: PublicKey, links: Mapping[bytes, Succession]) -> tuple[PublicKey, ...]:

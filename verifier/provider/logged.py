@@ -19,6 +19,7 @@ from verifiable.checking.fraud import Fraud
 from verifiable.errors import VerifiableError, VerificationError
 from verifiable.manifest.chain import Chain
 from verifiable.session.opening import Opening
+from verifiable.tlog.checkpoint import open_checkpoint
 from verifiable.tlog.cosignature import NOBODY, Quorum
 from verifiable.tlog.proof import Inclusion, TlogProof
 from verifiable.wire.keys import PublicKey
@@ -106,14 +107,29 @@ class LogReader:
             for each in given:
                 published.check(each)
             if given:
-                return self._found(published, signed, given[0])
-            return self._without_proof(published, signed, bound)
+                return self._unrevoked(published, signed, self._found(published, signed, given[0]))
+            return self._unrevoked(published, signed, self._without_proof(published, signed, bound))
         except Contradiction as error:
             return Logged.of(error)
         except VerificationError as error:
             if given or error.code == "too-few-witnesses":  # more than a log that is out of reach
                 return Logged.of(error)
             return Logged(None, f"what it holds can't be found out: {error.what}")
+
+    def _unrevoked(self, published: Published, signed: SignedHead, found: Logged) -> Logged:
+        """What was found, as far as the keys of the log count: one that is revoked does not speak for the provider.
+        Against the provider it does, whose revocation takes back nothing that it signed.
+        """
+        log = signed.manifest.log
+        try:
+            if log is not None:
+                open_checkpoint(published.note, self._trust.logs_now(log, signed.key))
+        except VerificationError as error:
+            why = f"{error.what}: {error.found}" if error.found else error.what
+            if found.proof is not None:
+                return replace(found, detail=f"{found.detail}; {why}")
+            return Logged(None, f"what it holds can't be found out: {why}") if found.logged else found
+        return found
 
     def later(self, signed: SignedHead) -> int | None:
         """Leaves of the largest head of the session that the log holds, where it is of more than the head has.

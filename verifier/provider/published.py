@@ -42,8 +42,8 @@ SECONDS = 600.0
 @dataclass(slots=True)
 class Published:
     """What a log publishes: its newest checkpoint as it was when it was first asked for and, where they are needed,
-    some of its entries. `manifest` is one that names it, `log` its key and those that succeed it, `since` the size up
-    to which it was seen before.
+    some of its entries. `manifest` is one that names it, `log` all its keys, `since` the size up to which it was seen
+    before.
     """
 
     client: Client
@@ -191,13 +191,12 @@ def check_log(memory: Memory, client: Client) -> Published | None:
 
 
 def log_keys(manifest: bytes, trust: Iterable[PublicKey]) -> Sequence[PublicKey] | None:
-    """Who may sign a checkpoint of the log that a manifest names; None where it names none.
-
-    Raises VerificationError: as `open_manifest`, or `key-revoked`.
+    """All keys of the log that a manifest names, revoked or not: what is read under them may speak against the
+    provider. None where it names none. Raises VerificationError: as `open_manifest`.
     """
     chain = Chain.of(trust)
-    stated, key = open_manifest(manifest, chain)
-    return None if stated.log is None else chain.logs_now(stated.log, key)
+    stated, _ = open_manifest(manifest, chain)
+    return None if stated.log is None else chain.log_family(stated.log)
 
 
 def _not_signed(found: str) -> VerificationError:

@@ -21,7 +21,7 @@ from verifiable.checking.checks import SignedHead, check_head
 from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.errors import MalformedError, StoreError, VerificationError
 from verifiable.manifest.chain import Chain
-from verifiable.manifest.manifest import verify_manifest
+from verifiable.manifest.manifest import Manifest, open_manifest, verify_manifest
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.wire import encoding
 from verifiable.wire.keys import PublicKey
@@ -126,10 +126,12 @@ class Memory:
         Raises:
             Contradiction: the same size with another root (`two-histories`, with its proof).
             VerificationError: the checkpoint is not that of the log of a trusted manifest, or its size is below one
-                seen before (`no-evidence`: nothing signed says which came first).
+                seen before, or it is of another log than was seen under the same name (`no-evidence`: nothing signed
+                says which came first, or that a log ended).
             MalformedError: it is none. StoreError: the state is damaged.
         """
         seen, now = self.compare(manifest, note)
+        self._same_log(manifest)
         latest = max((each for path, each in seen if self._before(path)), key=lambda each: each.size, default=None)
         if latest is not None and now.size < latest.size:
             raise VerificationError(
@@ -141,16 +143,41 @@ class Memory:
             )
         return latest, now
 
+    def _same_log(self, manifest: bytes) -> None:
+        """Remember which log the provider has. Raise VerificationError (`no-evidence`) where it had another: one by a
+        key that neither leads to this one's nor follows it.
+        """
+        stated, signer = open_manifest(manifest, self.trust)
+        log = self._log(stated)
+        family = {key.kid for key in self.trust.log_family(log)}
+        for key in self.trust.related(signer):
+            for _, shown in self._read(self._place("logs", key)):
+                other = self._log(verify_manifest(shown.manifest, self.trust))
+                if other.kid not in family:
+                    raise VerificationError(
+                        "the provider names another log than it did before",
+                        code="no-evidence",
+                        expected=f"the log of {other.label}, or a key that succeeds that",
+                        found=f"{log.label}",
+                        hint="What it logged before is in none of what it shows now. A provider whose log came to an "
+                        "end says so in public: if you believe it, go on with another state folder.",
+                    )
+        self._write(self._place("logs", signer), Shown(manifest, log.vkey().encode()))
+
+    @staticmethod
+    def _log(stated: Manifest) -> PublicKey:
+        if stated.log is None:
+            raise VerificationError("the manifest names no log", code="untrusted-key", expected="a log", found="none")
+        return stated.log
+
     def compare(self, manifest: bytes, note: bytes) -> tuple[list[tuple[Path, Checkpoint]], Checkpoint]:
         """Compare any checkpoint of a log with those of it seen before, size by size, and remember it.
 
         Returns those seen before, and this. Raises as `checkpoint`.
         """
-        log = verify_manifest(manifest, self.trust).log
-        if log is None:
-            raise VerificationError("the manifest names no log", code="untrusted-key", expected="a log", found="none")
-        now = open_checkpoint(note, self.trust.logs(log)).checkpoint
+        log = self._log(verify_manifest(manifest, self.trust))
         family = self.trust.log_family(log)
+        now = open_checkpoint(note, family).checkpoint
         read = [each for key in family for each in self._read(self._place("checkpoints", key))]
         seen = [(path, shown.signed, open_checkpoint(shown.signed, family).checkpoint) for path, shown in read]
         self._write(self._place("checkpoints", log), Shown(manifest, note))
