@@ -22,8 +22,8 @@ from benchmarks.measure import Figure, main
 from engine.log.integrate import MAX_BATCH, integrate
 from fixtures.synthetic import SyntheticProvider
 from verifiable.checking.checks import SignedHead, check_head
-from verifiable.checking.fraud import MERGE_DELAY
 from verifiable.errors import VerifiableError
+from verifiable.limits import MERGE_DELAY
 from verifiable.session.head import Head
 from verifiable.wire.keys import PublicKey
 from verifier.monitor.fetch import HttpFetch

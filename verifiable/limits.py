@@ -139,8 +139,9 @@ CLOCK_SKEW: Final = 5 * 60 * 1000
 FRAUD_BYTES: Final = 1 << 26
 FRAUD_ENTRIES: Final = 1 << 17
 """Entries of a provider's log in a fraud file."""
-LOG_ORDER: Final = 2 * 24 * 3600 * 1000
-"""Milliseconds: no entry of a log is older by so much than one before it."""
+MERGE_DELAY: Final = 2 * 24 * 3600 * 1000
+"""Milliseconds from a head's time within which it stands in its provider's log, where nothing else was agreed. No head
+there is older by so much than a head before it."""
 LOG_ENTRIES: Final = 1 << 20
 """Entries of a provider's log that an auditor reads, where the provider does not prove what it holds."""
 LOG_BYTES: Final = 1 << 29

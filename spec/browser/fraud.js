@@ -1,6 +1,5 @@
 // Files that prove fraud by themselves: what a provider signed, and that it contradicts itself.
 
-const MERGE_DELAY = 86_400_000n; // milliseconds
 const FRAUD_MANIFESTS = { "two checkpoints": 1, token: 1, missing: 3 };
 
 function parseFraud(data) {
@@ -31,7 +30,7 @@ function parseFraud(data) {
 const nothing = (what) => new Failure("nothing-checked", `${what}: the file proves nothing against the provider`);
 
 /** What a fraud file proves against the holder of a trusted key: a reason code, and where. */
-function checkFraud(file, trusted, report, delay = MERGE_DELAY) {
+function checkFraud(file, trusted, report, delay = BigInt(LIMITS.MERGE_DELAY)) {
   const chain = Chain.of(trusted);
   const manifests = report.make(
     "Signed by a provider that you trust",
@@ -160,10 +159,9 @@ const FRAUDS = {
         throw nothing("the log has the head, or a later one");
     }
     const [oldest, newest] = [logged(entries[0].data), logged(entries.at(-1).data)];
-    if (first && !(oldest && oldest.time <= head.time - BigInt(LIMITS.LOG_ORDER)))
+    if (first && !(oldest && oldest.time <= head.time - delay))
       throw nothing("the head may stand before these entries");
-    const after = head.time + (delay > LIMITS.LOG_ORDER ? delay : BigInt(LIMITS.LOG_ORDER));
-    if (last + 1n < checkpoint.size && !(newest && newest.time >= after))
+    if (last + 1n < checkpoint.size && !(newest && newest.time >= head.time + delay))
       throw nothing("the head may stand after these entries");
     if (!seem.some(({ data, time }) => time >= head.time + delay && logged(data)))
       throw nothing("the log may still have been about to take it in");

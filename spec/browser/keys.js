@@ -99,7 +99,8 @@ class Chain {
       this.ignored.push(`the revocation of ${key.label}: ${signer.label} may not revoke it`);
       return false;
     });
-    this.logLinks = linksOf(ofRole(successions, "log"), [], this.ignored);
+    this.logNames = ofRole(successions, "log");
+    this.logLinks = linksOf(this.logNames, [], this.ignored);
   }
 
   /** The statements that are signed as they must be. A revocation may come before what its signer follows by. */
@@ -142,10 +143,14 @@ class Chain {
     return walkKeys(key, this.logLinks.filter(({ old }) => old.name === key.name));
   }
 
-  /** All keys of the log that a key is of. */
+  /** A log’s key with all that it ever named as its successors, or that named it: who can speak against the log. */
   logFamily(key) {
-    const lines = this.logLinks.map(({ old }) => this.logs(old)).filter((line) => line.some(isKey(key)));
-    return lines.sort((a, b) => b.length - a.length)[0] ?? this.logs(key);
+    const family = [key];
+    for (const known of family) // grows as it goes
+      for (const { old, new: next } of this.logNames)
+        if (old.name === key.name && (same(old.kid, known.kid) || same(next.kid, known.kid)))
+          for (const each of [old, next]) if (!family.some(isKey(each))) family.push(each);
+    return family;
   }
 
   /** The key by which the reader trusts a provider key, the oldest of several; it stands for the provider. */

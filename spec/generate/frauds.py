@@ -19,8 +19,8 @@ from spec.generate.world import (
     asked,
     digest,
 )
-from verifiable import limits
-from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind
+from verifiable.checking.fraud import Fraud, FraudKind
+from verifiable.limits import MERGE_DELAY
 from verifiable.sampling.sampler import acceptable
 from verifiable.session.head import Head
 from verifiable.session.opening import Opening
@@ -228,7 +228,7 @@ class _Frauds:
 
     def windows(self, lost: bytes) -> None:
         """A head that is missing from a log of which a part is shown."""
-        order, nothing = limits.LOG_ORDER, "nothing-checked"
+        order, nothing = MERGE_DELAY, "nothing-checked"
         later = replace(MANIFEST, valid_to=MANIFEST.valid_to + HOUR, session_keys=(OTHER.public,))
         under = {"manifest_digest": later.digest()}
 
@@ -250,7 +250,9 @@ class _Frauds:
         shows("by a part that begins with no head", nothing, log, 2, 3, 4)
         shows("by a part that ends too early", nothing, [at(9), at(order - 1), at(order)], 0, 1)
         shows("by a part that ends with no head", nothing, [at(9), at(order), b"entry", at(order)], 0, 1, 2)
-        shows("by a part that ends within a longer delay", nothing, [*log, at(order + 9)], 1, 2, 3, 4, delay=order + 1)
+        shows(
+            "by a part that ends within a longer delay", nothing, [*log, at(order + 9)], 0, 1, 2, 3, 4, delay=order + 1
+        )
         mixed_up = [at(-order), at(order + 5), at(order), at(order + 9)]
         shows("by a part whose last entry alone is within a longer delay", nothing, mixed_up, 0, 1, 2, delay=order + 1)
         shows("that came late, and stands after the delay", nothing, [at(MERGE_DELAY), lost, at(order)], 0, 1, 2)

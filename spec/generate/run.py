@@ -16,11 +16,12 @@ import numpy as np
 
 from verifiable.checking.asked import check_asked
 from verifiable.checking.checks import OpenedSession, check_evidence, check_receipt, signed_by
-from verifiable.checking.fraud import MERGE_DELAY, Fraud
+from verifiable.checking.fraud import Fraud
 from verifiable.checking.membership import check_quorum
 from verifiable.checking.offline import verify
 from verifiable.checking.registry import verify_verdict
 from verifiable.errors import MalformedError, PolicyError, VerificationError
+from verifiable.limits import MERGE_DELAY
 from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import Manifest, open_manifest
 from verifiable.manifest.statements import KeysFile

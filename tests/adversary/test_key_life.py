@@ -24,7 +24,7 @@ from verifier.commands import run
 
 NEXT, MALLORY = PrivateKey("acme-2027", b"n" * 32), PrivateKey("mallory", b"m" * 32)
 NEXT_SESSION = PrivateKey("acme/session", b"t" * 32)
-NEXT_LOG = PrivateKey("acme/log", b"L" * 32)
+NEXT_LOG, MALLORY_LOG = PrivateKey("acme/log", b"L" * 32), PrivateKey("acme/log", b"M" * 32)
 SUCCEEDS = Succession.sign(PROVIDER, NEXT, Role.PROVIDER, TIME + 1000)
 FORKED = Succession.sign(PROVIDER, MALLORY, Role.PROVIDER, TIME + 1000)
 LOG_SUCCEEDS = Succession.sign(LOG, NEXT_LOG, Role.LOG, TIME + 1000)
@@ -287,6 +287,42 @@ def test_another_log_without_a_succession_is_no_continuation(audit: Audit) -> No
     code, facts = audit(provider, "--state", "state")
     assert (code, codes(facts)) == (3, ["no-evidence"])
     assert "shorter than it was" in json.dumps(facts)
+
+
+def test_two_successors_of_the_logs_key_hide_no_fork(audit: Audit) -> None:
+    first, second = honest(1, stated=LOGGED), honest(2, stated=LOGGED)
+    provider = Provider([first, second], Log([first.head(), second.head()]))
+    provider.log.keys, provider.statements = [LOG, NEXT_LOG], (LOG_SUCCEEDS,)
+    assert audit(provider, "--state", "state")[0] == 0
+    provider.log.entries, provider.log.keys = [second.head(), first.head()], [NEXT_LOG]
+    provider.statements = (LOG_SUCCEEDS, Succession.sign(LOG, MALLORY_LOG, Role.LOG, TIME))
+    code, facts = audit(provider, "--state", "state")
+    assert (code, codes(facts)) == (1, ["two-histories"])
+
+
+def test_two_histories_across_an_exchange_of_keys_are_two_histories(audit: Audit, verify: Audit) -> None:
+    """One is longer than the other, so that only the larger one's tree tells."""
+    old = honest(7, stated=manifest(log=LOG.public))
+    longer = Recording(NEWER, bytes([7]) * 16, capability=bytes([7]) * 32)
+    longer.provider, longer.session_key, longer.ended = NEXT, NEXT_SESSION, TIME + 9000
+    longer.turn(ask(max_tokens=5), PROMPT, lambda ids: made_up([*ids, 3]))
+    assert audit(Provider([old], Log([old.head()])), "--state", "state")[0] == 0
+    longer.turn(ask(max_tokens=5), PROMPT)
+    longer.close()
+    code, facts = audit(exchanged(longer), "--state", "state")
+    assert (code, codes(facts)) == (1, ["two-histories"])
+    (file,) = (path for path in facts["saved"] if path.endswith(".fraud"))
+    code, facts = verify("--fraud", file, "--keys", kept("acme.keys", SUCCEEDS, LOG_SUCCEEDS))
+    assert (code, facts["code"]) == (1, "two-histories")
+
+
+def test_a_revocation_that_stands_in_the_log_counts(audit: Audit) -> None:
+    """Though nobody shows it: the keys file is another's answer, or an old one."""
+    made = honest(1, stated=LOGGED)
+    provider = Provider([made], Log([revoked(SESSION, TIME), made.head()]))
+    provider.statements = ()
+    code, facts = audit(provider)
+    assert (code, codes(facts)) == (3, ["key-revoked"])
 
 
 def test_a_monitor_goes_on_across_an_exchange_of_the_logs_key(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, manif
 from tests.simulator import KEY, LOGGED, Log, Provider, honest, seed, serve
 from verifiable import limits
 from verifiable.checking.checks import check_receipt
-from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind
+from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.checking.verdict import Status, Step, Verdict
 from verifiable.cli import main as command
+from verifiable.limits import MERGE_DELAY
 from verifiable.llama.settings import RuntimeSettings
 from verifiable.manifest.manifest import Manifest
 from verifiable.session.head import Head
+from verifiable.session.opening import Opening
 from verifiable.wire.keys import PrivateKey
 from verifier.campaign.campaign import audit_provider
 from verifier.campaign.fetched import TOO_LONG, Auditor, Fetched, audit_session
@@ -87,7 +90,7 @@ def test_a_head_kept_out_of_the_log_becomes_a_file_that_anyone_can_check(
     assert "missing-from-log" in capsys.readouterr().out
     stranger = PrivateKey.generate("acme", b"q" * 32).public.vkey()
     assert command(["verify", "--fraud", str(file), "--trust", stranger]) == 3
-    assert command(["verify", "--fraud", str(file), "--trust", VKEY, "--merge-delay", "25h"]) == 3
+    assert command(["verify", "--fraud", str(file), "--trust", VKEY, "--merge-delay", "49h"]) == 3
     assert command(["verify", "--fraud", str(file), "--trust", VKEY, "--merge-delay", "soon"]) == 2
 
 
@@ -163,6 +166,49 @@ def test_a_log_that_tells_another_history_is_fraud_without_any_delay(tmp_path: P
     (file,) = files(tmp_path)
     assert Fraud.load(file).kind is FraudKind.TWO_HEADS
     assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
+
+
+def test_another_history_under_another_manifest_is_another_history(tmp_path: Path) -> None:
+    """The log has the session by another session key, under a manifest that stands there too."""
+    lost = session(2)
+    other = replace(Head.peek(lost.head()), root=bytes(32), manifest_digest=NEWER.digest()).sign(OTHER)
+    provider = logging([lost], [NEWER.sign(PROVIDER), other, late()])
+    verdict, _ = audit_held(tmp_path, provider, lost)
+    assert (verdict.status, verdict.code) == (Status.FAILED, "two-histories")
+    (file,) = files(tmp_path)
+    assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
+
+
+def test_heads_that_are_dated_back_at_the_end_hide_nothing(tmp_path: Path) -> None:
+    tail = [at(number) for number in range(1, 20)]
+    verdict, _ = audit_held(tmp_path, logging([session(2)], [at(0), at(40 * 24 * HOUR), *tail]), session(2))
+    assert (verdict.status, verdict.code) == (Status.FAILED, "missing-from-log")
+    (file,) = files(tmp_path)
+    assert command(["verify", "--fraud", str(file), "--trust", VKEY]) == 1
+
+
+def test_a_head_that_is_dated_ahead_is_said_to_be(tmp_path: Path) -> None:
+    verdict, _ = audit_held(tmp_path, logging([session(2)], [at(0)]), session(2))
+    assert "after this machine's clock" in " ".join(verdict.not_shown)  # the tests' clock is
+
+
+def test_a_checkpoint_from_before_the_head_accuses_nobody(tmp_path: Path) -> None:
+    """One machine's clock is ahead by a day and an hour, and a carrier shows the log as it was just before."""
+    made = session(2)
+    entries = [at(0), at(25 * HOUR), made.head()]
+    provider = logging([made], entries)
+    provider.log.size, provider.log.proves = 2, lambda *_: None
+    verdict, here = audit_held(tmp_path, provider, made)
+    assert (verdict.status, here.saved) == (Status.EXACT, [])
+    old = Log(entries[:2])
+    framed = Fraud(
+        FraudKind.MISSING,
+        (LOGGED.sign(PROVIDER),),
+        (made.head(), old.note()),
+        Opening(dict(enumerate(entries[:2])), ()),
+    )
+    (tmp_path / "framed").write_bytes(framed.encode())
+    assert command(["verify", "--fraud", str(tmp_path / "framed"), "--trust", VKEY]) == 3
 
 
 HONEST: list[tuple[str, Callable[[Recording], list[bytes]]]] = [

@@ -14,10 +14,11 @@ import pytest
 from tests.made_up_model import MadeUpModel
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, made_up, manifest, recording
 from verifiable.checking.checks import check_evidence, check_head
-from verifiable.checking.fraud import MERGE_DELAY, Fraud, FraudKind, narrowed
+from verifiable.checking.fraud import Fraud, FraudKind, narrowed
 from verifiable.checking.verdict import Status
 from verifiable.cli import main as command
 from verifiable.errors import MalformedError, StoreError, VerifiableError, VerificationError
+from verifiable.limits import MERGE_DELAY
 from verifiable.sampling.logits import Entries
 from verifiable.sampling.sampler import choose
 from verifiable.session import records
@@ -35,7 +36,7 @@ from verifier.provider.continued import check_growth
 from verifier.provider.published import check_log
 from verifier.provider.remember import Contradiction, Memory
 
-DAY = MERGE_DELAY
+DAY = MERGE_DELAY // 2
 LOG = PrivateKey.generate("acme/log", b"l" * 32)
 
 
@@ -131,7 +132,7 @@ def test_a_narrowed_opening_gives_the_same_root():
 def test_a_head_that_the_log_lacks_past_the_delay_is_fraud():
     made = logged(head())
     assert Fraud.parse(made.encode()).verify(TRUST).code == "missing-from-log"
-    assert "24 h, which is the protocol's" in str(frauds.verify(made, TRUST).hint)
+    assert "48 h, which is the protocol's" in str(frauds.verify(made, TRUST).hint)
     hour = frauds.verify(logged(head(), later=3_600_001), TRUST, 3_600_000)
     assert (hour.status, hour.code) == (Status.FAILED, "missing-from-log")
     assert "a merge delay of 1 h, which you named: it proves nothing unless the provider promised it" in str(hour.hint)
@@ -157,7 +158,10 @@ def test_a_part_of_the_log_is_enough_where_the_head_would_stand_in_it():
         (logged(head(), more=(head(),)), "has the head"),
         (logged(head(), more=(head(size=9),)), "has the head"),
         (among(head(), [head(session=bytes(16), time=TIME + at) for at in (0, DAY, 2 * DAY)], (1, 2)), "stand before"),
-        (among(head(), [head(session=bytes(16), time=TIME + at) for at in (0, DAY, 2 * DAY)], (0, 1)), "stand after"),
+        (
+            among(head(), [head(session=bytes(16), time=TIME + at) for at in (2 * DAY, DAY, 2 * DAY)], (0, 1)),
+            "stand after",
+        ),
         (among(head(), [head(session=bytes(16), time=TIME + at) for at in (0, 1, 2 * DAY)], (0, 2)), "left out"),
     ],
 )

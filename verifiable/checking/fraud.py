@@ -36,9 +36,6 @@ from verifiable.wire import encoding
 from verifiable.wire.keys import PublicKey
 from verifiable.wire.sealed import seal, unseal
 
-MERGE_DELAY = 24 * 3600 * 1000
-"""Milliseconds within which a head must be in the provider's log, where nothing else was agreed: a day."""
-
 SessionKeys = Mapping[bytes, Sequence[PublicKey]]
 """The session keys of manifests, by these manifests' digests."""
 
@@ -132,7 +129,7 @@ class Fraud:
         """Read a file; raises OSError or MalformedError."""
         return cls.parse(files.read(path, limits.FRAUD_BYTES))
 
-    def verify(self, trust: Sequence[PublicKey], delay: int = MERGE_DELAY) -> Proven:
+    def verify(self, trust: Sequence[PublicKey], delay: int = limits.MERGE_DELAY) -> Proven:
         """What the file proves against the holder of a trusted key: spec/protocol.md §10.6.
 
         `trust` is never taken from the file, and may be a `Chain`, whose revocations change nothing; within `delay`
@@ -276,13 +273,12 @@ class Fraud:
             logged = logged_head(entry, keys)
             if logged is not None and logged.size >= head.size:
                 raise _nothing("the log has the head or a later one of its session", "none", f"size {logged.size}")
-        # An honest log has its entries in the order of their times but for less than LOG_ORDER.
+        # No head of an honest log is older by the delay than one before it.
         oldest, newest = logged_head(entries[0], keys), logged_head(entries[-1], keys)
-        if first and (oldest is None or oldest.time > head.time - limits.LOG_ORDER):
-            raise _nothing("the head may stand before these entries", "one that is older by two days", f"entry {first}")
-        after = head.time + max(delay, limits.LOG_ORDER)
-        if last + 1 < checkpoint.size and (newest is None or newest.time < after):
-            raise _nothing("the head may stand after these entries", "one that is younger by two days", f"entry {last}")
+        if first and (oldest is None or oldest.time > head.time - delay):
+            raise _nothing("the head may stand before these entries", f"one older by {delay} ms", f"entry {first}")
+        if last + 1 < checkpoint.size and (newest is None or newest.time < head.time + delay):
+            raise _nothing("the head may stand after these entries", f"one younger by {delay} ms", f"entry {last}")
         latest = latest_time(entries, keys)
         if latest < head.time + delay:
             raise _nothing(

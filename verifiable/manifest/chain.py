@@ -29,7 +29,7 @@ class Chain(Sequence[PublicKey]):
         trusted: the keys that the user trusts; of two with the same bytes the first.
         keys: those, and their successors.
         followed: the successions that lead from key to key, of providers and of logs.
-        named: all successions of provider keys that hold, followed or not.
+        named: all successions that hold, followed or not.
         revocations: those that count, of session and log keys against what their signer's manifests name.
         ignored: which statements count for nothing, and why, in words.
         statements: all that it was made of, as they were signed.
@@ -70,7 +70,7 @@ class Chain(Sequence[PublicKey]):
         logs = _links([said for said in successions if said.role is Role.LOG], set(), ignored)
         followed = (*(said for said in links.values() if said.old.kid in keys), *logs.values())
         return cls(
-            trusted, tuple(keys.values()), followed, tuple(providers), tuple(counted), tuple(ignored), statements
+            trusted, tuple(keys.values()), followed, tuple(successions), tuple(counted), tuple(ignored), statements
         )
 
     @classmethod
@@ -143,16 +143,22 @@ class Chain(Sequence[PublicKey]):
         return tuple(counting)
 
     def log_family(self, key: PublicKey) -> tuple[PublicKey, ...]:
-        """A log's key with those that it succeeds and those that succeed it, oldest first."""
-        olds = [said.old for said in self.followed if said.role is Role.LOG]
-        lines = [line for line in map(self.logs, olds) if key in line]
-        return max(lines, key=len, default=self.logs(key))
+        """A log's key with all that it ever named as its successors, or that named it, followed or not: who can speak
+        against the log's provider. Of two successors that a provider names, neither lets it escape.
+        """
+        family = {key.kid: key}
+        links = [said for said in self.named if said.role is Role.LOG and said.old.name == key.name]
+        for _ in links:
+            for said in links:
+                if said.old.kid in family or said.new.kid in family:
+                    family |= {said.old.kid: said.old, said.new.kid: said.new}
+        return tuple(family.values())
 
     def entitled(self, under: PublicKey) -> set[bytes]:
         """Whose revocations count against a provider key and what its manifests name: its own, and those of all that it
         ever named as successors. Keys' bytes.
         """
-        return _named_by([under.kid], self.named)
+        return _named_by([under.kid], [said for said in self.named if said.role is Role.PROVIDER])
 
     def revoked(self, key: PublicKey, role: Role = Role.PROVIDER, under: PublicKey | None = None) -> Revocation | None:
         """The earliest revocation of a key in a role, None where there is none.

@@ -25,10 +25,11 @@ from verifiable.checking.checks import (
     check_head,
     check_receipt,
 )
-from verifiable.checking.fraud import MERGE_DELAY, Fraud
+from verifiable.checking.fraud import Fraud
 from verifiable.checking.revoked import with_keys
 from verifiable.checking.verdict import APART, Check, Status, Step, Verdict, from_error
 from verifiable.errors import UnknownHostError, VerifiableError, VerificationError
+from verifiable.limits import MERGE_DELAY
 from verifiable.request.exchange import NOTHING, Asked
 from verifiable.session import records
 from verifiable.session.evidence import Evidence, Kind
@@ -340,7 +341,7 @@ def conclude(auditor: Auditor, client: Client, log: LogReader, fetched: Fetched,
         verdict = _not_later(verdict, heads, log)
     opened = audited(verdict).session
     if opened is not None:
-        verdict = with_keys(verdict, opened.signed, own, auditor.quorum)
+        verdict = with_keys(verdict, replace(opened.signed, chain=log.chain), own, auditor.quorum)
     if fetched.evidence is not None and (verdict.status is Status.FAILED or auditor.keep_all):
         _keep_evidence(auditor, fetched, fetched.evidence.data, verdict)
     return verdict

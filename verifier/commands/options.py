@@ -63,7 +63,7 @@ class ProviderOptions:
     state: Annotated[
         Path | None, typer.Option(help="Folder in which the auditor remembers what a provider has shown it.")
     ] = None
-    merge_delay: MergeDelay = "24h"
+    merge_delay: MergeDelay = "48h"
     witness: Witness = None
     quorum: Needed = None
 

@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 
 from verifiable.checking.checks import check_receipt
-from verifiable.checking.fraud import MERGE_DELAY
 from verifiable.checking.membership import with_log
 from verifiable.checking.offline import receipt_of
 from verifiable.checking.verdict import Status, Verdict
 from verifiable.commands.progress import Bars
 from verifiable.errors import PolicyError, VerifiableError
+from verifiable.limits import MERGE_DELAY
 from verifiable.llama.gguf.lora import Adapter
 from verifiable.manifest.chain import Chain
 from verifiable.request.exchange import Asked, Exchange

@@ -48,7 +48,7 @@ def verify(
     witness: Witness = None,
     quorum: Needed = None,
     fraud: Annotated[Path | None, typer.Option(help="Instead of a receipt: a file that claims to prove fraud.")] = None,
-    merge_delay: MergeDelay = "24h",
+    merge_delay: MergeDelay = "48h",
     fork: Annotated[
         Path | None, typer.Option(help="Instead of a receipt: a monitor's file on a fork; --trust is the log's key.")
     ] = None,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from verifiable import limits
 from verifiable.checking import fraud
 from verifiable.checking.checks import OpenedEvidence, SignedHead, signed_by
 from verifiable.checking.fraud import Fraud, FraudKind
@@ -96,12 +97,13 @@ def _duration(milliseconds: int) -> str:
 
 
 def _agreed(delay: int) -> str:
-    if delay >= fraud.MERGE_DELAY:
+    if delay >= limits.MERGE_DELAY:
         return "is the protocol's, or longer"
-    return "you named: it proves nothing unless the provider promised it, for without a promise it has 24 hours"
+    usual = _duration(limits.MERGE_DELAY)
+    return f"you named: it proves nothing unless the provider promised it, for without a promise it has {usual}"
 
 
-def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = fraud.MERGE_DELAY) -> Verdict:
+def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = limits.MERGE_DELAY) -> Verdict:
     """What `verifiable verify --fraud` says: failed where the provider's fraud is proven, else inconclusive.
 
     A file that proves nothing accuses nobody, whatever is wrong with it: its signatures may be forged by the accuser.

@@ -35,7 +35,7 @@ def check_continued(client: Client, one: SignedHead, other: SignedHead, bound: B
     if m == n:
         made = frauds.of_heads(one, other)
         if made is not None:
-            raise _two_histories(small, large, made.verify([small.key]).found, made)
+            raise _two_histories(small, large, made.verify(small.chain).found, made)
         return
     path = None if bound is None or (bound.size, bound.root) != (n, large.head.root) else bound.prefix(m)
     opened = path is not None
@@ -43,7 +43,7 @@ def check_continued(client: Client, one: SignedHead, other: SignedHead, bound: B
         path = _proof(client, small, large)
     made = frauds.of_sizes(small, large, path)
     if made is not None:
-        raise _two_histories(small, large, made.verify([small.key]).found, made)
+        raise _two_histories(small, large, made.verify(small.chain).found, made)
     if not opened:
         try:
             roots = roots_from_prefix(m, n, path)

@@ -9,6 +9,7 @@ the delay allows, nothing is said against anybody.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,11 +29,11 @@ from verifier.provider.client import Client
 from verifier.provider.continued import check_continued
 from verifier.provider.published import Published, log_keys
 from verifier.provider.remember import Contradiction, Memory
-from verifier.provider.window import Known, Window, missing, newest, window_of
+from verifier.provider.window import Known, Window, missing, window_of
 
 RECENT = 2048
 """Entries that are looked at where nothing is proven by what they lack."""
-NOT_YET = "the head is not there yet, and the delay within which it has to be is not over"
+NOT_YET = "the head is not there, and no head of it that was read is younger by the delay within which it has to be"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,14 @@ class LogReader:
         self._logs = dict(known or {})
         self._manifests: dict[bytes, Known] = {}
 
+    @property
+    def chain(self) -> Chain:
+        """The provider's keys, by the statements that were met in its logs too."""
+        read = [each.statements for each in self._logs.values() if isinstance(each, Published)]
+        if not any(read):
+            return self._trust
+        return Chain.follow(self._trust.trusted, (*self._trust.statements, *sorted(set().union(*read))))
+
     def look_up(self, signed: SignedHead, own: Inclusion | None = None, bound: Bound | None = None) -> Logged | None:
         """Where a signed head stands; None where its manifest names no log.
 
@@ -120,15 +129,13 @@ class LogReader:
         """What was found, as far as the keys of the log count: one that is revoked does not speak for the provider.
         Against the provider it does, whose revocation takes back nothing that it signed.
         """
-        log = signed.manifest.log
+        if not found.logged or signed.manifest.log is None:
+            return found
         try:
-            if log is not None:
-                open_checkpoint(published.note, self._trust.logs_now(log, signed.key))
+            open_checkpoint(published.note, self._trust.logs_now(signed.manifest.log, signed.key))
         except VerificationError as error:
             why = f"{error.what}: {error.found}" if error.found else error.what
-            if found.proof is not None:
-                return replace(found, detail=f"{found.detail}; {why}")
-            return Logged(None, f"what it holds can't be found out: {why}") if found.logged else found
+            return Logged(None, f"what it holds can't be found out: {why}")
         return found
 
     def later(self, signed: SignedHead) -> int | None:
@@ -212,10 +219,12 @@ class LogReader:
         """By the log's entries where the head would stand: itself, or those of its session next to it by size."""
         known = self._known(signed)
         head, wait = signed.head, Logged(None, NOT_YET)
+        if head.time > 1000 * time.time() + limits.CLOCK_SKEW:
+            wait = Logged(None, f"the head says that it was signed at {head.time} ms, after this machine's clock")
         if not published.checkpoint.size:
             return wait
-        late = not 0 < newest(published, known) < head.time + self._delay
         window = window_of(published, known, head.time, self._delay)
+        late = window.over
         if not late:  # nothing is missing yet: what is there all the same stands at the end
             window = replace(window, first=max(window.first, window.end - RECENT))
         try:
@@ -238,7 +247,7 @@ class LogReader:
         unshown: VerificationError | None = None
         for _, entry in beside.values():
             try:  # another history needs no delay to be fraud
-                check_continued(self._client, signed, signed.other(entry), bound)
+                check_continued(self._client, signed, known.signed(entry), bound)
             except VerificationError as error:
                 if isinstance(error, Contradiction):
                     return Logged.of(error)

@@ -17,6 +17,7 @@ from verifiable import limits
 from verifiable.errors import MalformedError, VerificationError
 from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import open_manifest
+from verifiable.manifest.statements import REVOCATION, SUCCESSION
 from verifiable.session.opening import Opening
 from verifiable.tlog.checkpoint import Checkpoint, open_checkpoint
 from verifiable.tlog.merkle import (
@@ -35,6 +36,7 @@ from verifiable.wire.keys import PublicKey
 from verifier.provider.client import Client, read_answer
 from verifier.provider.remember import Contradiction, Memory, two_roots
 
+_ON_KEYS = tuple(kind.encode() for kind in (SUCCESSION, REVOCATION))
 SECONDS = 600.0
 """Longest that reading a log's entries may take, all together."""
 
@@ -43,7 +45,7 @@ SECONDS = 600.0
 class Published:
     """What a log publishes: its newest checkpoint as it was when it was first asked for and, where they are needed,
     some of its entries. `manifest` is one that names it, `log` all its keys, `since` the size up to which it was seen
-    before.
+    before, `statements` those on keys among the entries that were read.
     """
 
     client: Client
@@ -53,6 +55,7 @@ class Published:
     note: bytes
     checkpoint: Checkpoint
     since: int = 0
+    statements: set[bytes] = field(default_factory=set)
     _agreed: set[tuple[int, bytes]] = field(default_factory=set)
     _tiles: dict[Tile, bytes] = field(default_factory=dict)
     _bundles: dict[int, list[bytes]] = field(default_factory=dict)
@@ -106,7 +109,11 @@ class Published:
             raise _not_signed(error.what) from error
         if root != self.checkpoint.root:
             raise _not_signed(root.hex())
+        self._keep(entries)
         return entries
+
+    def _keep(self, entries: Iterable[bytes]) -> None:
+        self.statements.update(entry for entry in entries if any(kind in entry for kind in _ON_KEYS))
 
     def range(self, first: int, end: int) -> Opening:
         """Entries `first` to `end - 1` with the hashes that tie them to the root.
@@ -125,6 +132,7 @@ class Published:
             raise _not_signed(error.what) from error
         except VerificationError as error:
             raise _not_signed(error.what) if error.code == "root-differs" else error from error
+        self._keep(leaves.values())
         return opening
 
     def _bundle(self, index: int) -> list[bytes]:

@@ -1,7 +1,7 @@
 """Where in a log a head would stand, by the times of the heads there: a missing one is found without reading all.
 
-No entry of an honest log is older by `limits.LOG_ORDER` than one before it. So a head of some time stands after every
-entry that is older than it by as much, and before every entry that is younger by as much. Times are those of heads that
+No head of an honest log is older by the merge delay than one before it. So a head of some time stands after every head
+that is older than it by as much, and before every head that is younger by as much. Times are those of heads that
 the provider signed, under any of its manifests that is known: the one in force, those of heads that were looked up, and
 those that stand in the log.
 """
@@ -12,11 +12,10 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from verifiable import limits
 from verifiable.checking import fraud
-from verifiable.checking.checks import SignedHead
+from verifiable.checking.checks import SignedHead, check_head
 from verifiable.checking.fraud import Fraud, FraudKind
-from verifiable.errors import VerifiableError
+from verifiable.errors import VerifiableError, VerificationError
 from verifiable.manifest.chain import Chain
 from verifiable.manifest.manifest import open_manifest
 from verifiable.session.head import Head
@@ -48,6 +47,15 @@ class Known:
                 self.envelopes[stated.digest()] = envelope
                 self.keys[stated.digest()] = stated.session_keys
 
+    def signed(self, entry: bytes) -> SignedHead:
+        """The head that an entry holds, under the manifest that it names. Raises a VerifiableError where none is known,
+        or no key of it signed.
+        """
+        envelope = self.envelopes.get(Head.peek(entry).manifest_digest)
+        if envelope is None:
+            raise VerificationError("the head's manifest is not known", code="other-manifest")
+        return check_head(envelope, entry, self.chain)
+
     def heads(self, entries: Iterable[bytes]) -> list[Head | None]:
         """The head that each entry holds; None where it holds none that is known to be the provider's."""
         listed = list(entries)
@@ -59,44 +67,42 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Entries `first` to `end - 1` of a log, among which a head would have to stand."""
+    """Entries `first` to `end - 1` of a log, among which a head would have to stand. `over`: a head was met that is
+    younger by the merge delay, so that it has to be there, or none that tells.
+    """
 
     first: int
     end: int
+    over: bool
 
     @property
     def size(self) -> int:
         return self.end - self.first
 
 
-def newest(published: Published, known: Known) -> int:
-    """The latest time among the last entries of a log; 0 where none of them is a head. Raises as `Published.at`."""
-    size = published.checkpoint.size
-    times = [head.time for head in known.heads(published.at(range(max(0, size - PROBES), size))) if head is not None]
-    return max(times, default=0)
-
-
 def window_of(published: Published, known: Known, time: int, delay: int) -> Window:
     """Where a head of that time stands, if it was taken in. Raises as `Published.at`."""
-    older, _ = _around(published, known, time - limits.LOG_ORDER + 1)
-    _, younger = _around(published, known, time + max(delay, limits.LOG_ORDER))
-    return Window(max(older, 0), min(younger + 1, published.checkpoint.size))
+    size = published.checkpoint.size
+    younger = _around(published, known, time + delay, -1, size)[1]
+    older = _around(published, known, time - delay + 1, -1, younger)[0]
+    last = known.heads(published.at(range(max(0, size - PROBES), size))) if younger == size else []
+    newest = max((head.time for head in last if head is not None), default=time + delay)
+    return Window(max(older, 0), min(younger + 1, size), younger < size or newest >= time + delay)
 
 
-def _around(published: Published, known: Known, time: int) -> tuple[int, int]:
-    """Two indices, as near to each other as could be found: of a head that is older than `time`, or -1, and of a later
-    one that is not, or the log's size.
+def _around(published: Published, known: Known, time: int, low: int, high: int) -> tuple[int, int]:
+    """Two indices from `low` to `high`, as near to each other as could be found: of a head that is older than `time`,
+    or `low`, and of a later one that is not, or `high`. Of heads out of order, the first that is not older counts: what
+    is dated back after it hides nothing.
     """
-    low, high = -1, published.checkpoint.size
     while high - low > 1:
         between = high - low - 1
         probes = sorted({low + 1 + at * between // PROBES for at in range(min(PROBES, between))} | {high - 1})
         heads = known.heads(published.at(probes))
         shown = [(index, head.time) for index, head in zip(probes, heads, strict=True) if head is not None]
-        older = [index for index, at in shown if at < time]
         before = (low, high)
-        low = max(older, default=low)
-        high = min((index for index, at in shown if at >= time and index > low), default=high)
+        high = min((index for index, at in shown if at >= time), default=high)
+        low = max((index for index, at in shown if at < time and index < high), default=low)
         if (low, high) == before:  # no head among those asked for
             break
     return low, high
