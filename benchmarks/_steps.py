@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.measure import in_turn
 from engine.generation import Generation, QueueSink
 from engine.scheduling.scheduler import Scheduler, SchedulerSettings
+from engine.sessions.dates import Dates
 from engine.sessions.manifests import Signed
 from engine.sessions.recorder import NoRecorder, Recorder, SessionRecorder
 from engine.store import SessionRow, Store
@@ -112,7 +113,7 @@ def _answer(slot: int, max_tokens: int, fields: Mapping[str, Any]) -> tuple[Gene
         manifest=cast(Signed, _Valid()),
         key=PrivateKey.generate("benchmark", seed=bytes(32)),
         store=cast(Store, _Store()),
-        clock=lambda: 0,
+        dates=Dates(cast(Store, _Store()), lambda: 0),
         release=lambda: None,
     )
     return generation, recorder

@@ -22,6 +22,7 @@ from engine.keys.watch import KeyWatch
 from engine.ledger import Ledger, LedgerSettings
 from engine.scheduling.scheduler import Scheduler, SchedulerSettings
 from engine.scheduling.selfaudit import Finished, SelfAudit
+from engine.sessions.dates import steady
 from engine.sessions.evidence import EvidenceReader
 from engine.sessions.manifests import Manifests
 from engine.sessions.recorder import NoRecorder, Recorder, SessionRecorder
@@ -114,7 +115,7 @@ class Engine:
         try:
             stated = self._stated(identity, self._probe(identity))
             self.manifests = Manifests(self.store, self.keys, stated, self._now)
-            self.sessions = Sessions(self.store, self.manifests, self._now)
+            self.sessions = Sessions(self.store, self.manifests, self._now, steady)
             self.interrupted = self.sessions.recover()
             self.evidence = EvidenceReader(self.store, self.manifest.model.vocabulary, self.ledger.proof)
             self.model = self._load()

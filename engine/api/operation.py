@@ -20,7 +20,7 @@ def prometheus(http: Request) -> Response:
 @routes.get("/ready", responses={503: {"description": "It can't take requests now."}})
 def ready(engine: ServedEngine) -> JSONResponse:
     """Whether requests are taken: for load balancers. /health says whether the process is well."""
-    well = engine.scheduler.ready and engine.store.failure() is None
+    well = engine.scheduler.ready and engine.store.failure() is None and engine.sessions.dates.fault() is None
     return JSONResponse({"ready": well}, 200 if well else 503)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine.generation import StepProof
-from engine.sessions.manifests import Clock, Signed
+from engine.sessions.dates import Dates
+from engine.sessions.manifests import Signed
 from engine.store import SessionRow, Store
 from verifiable.errors import EngineError, PolicyError, StoreError
 from verifiable.request.request import Request
@@ -79,7 +80,7 @@ class SessionRecorder:
         manifest: Signed,
         key: PrivateKey,
         store: Store,
-        clock: Clock,
+        dates: Dates,
         release: Callable[[], None],
     ) -> None:
         self.row = row
@@ -89,7 +90,8 @@ class SessionRecorder:
         self._manifest = manifest
         self._key = key
         self._store = store
-        self._clock = clock
+        self._dates = dates
+        self._begun = row.opened
         self._release = release
         self._tokens: list[tuple[int, Source, bool, Entries]] = []
         self._pending: list[bytes] = []
@@ -110,6 +112,7 @@ class SessionRecorder:
             )
 
     def begin(self, facts: TurnFacts) -> None:
+        self._begun = max(self._dates.clock(), self._begun)
         if self.log.size == 0:
             self._store.add_session(self.row)
             self._pending.append(self.log.open(self.row.opened))
@@ -146,9 +149,12 @@ class SessionRecorder:
             self._store.barrier(lambda error: done(proof) if error is None else None)
 
     def _head(self, *, interim: bool = False) -> bytes | None:
-        """The signed head; None where the clock has left the manifest's validity: nobody would take its word."""
-        time = max(self._clock(), self.row.opened)
-        return self.log.head(time, interim=interim).sign(self._key) if self._manifest.covers(time) else None
+        """The signed head; None where the clock has left the manifest's validity, and nobody would take its word, or
+        where it would break the log's order."""
+        time = max(self._dates.clock(), self._begun)
+        if not self._manifest.covers(time) or not (interim or self._dates.keeps_order(time)):
+            return None
+        return self.log.head(time, interim=interim).sign(self._key)
 
     def _write(self) -> None:
         """Append the records of the tokens that have gathered to the session's log."""
@@ -173,7 +179,10 @@ class SessionRecorder:
         head = self._head()
         if head is None:
             self._release()
-            done(None, EngineError("the manifest ended before the answer did", hint="Is the provider's clock right?"))
+            done(
+                None,
+                EngineError("the answer ended at a time that can't be signed", hint="Is the provider's clock right?"),
+            )
             return
         self._store.add_head(self.row.session, self.log.size, head)
         opening = Opening.of(self.log.tree, self.log.landmarks)

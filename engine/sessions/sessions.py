@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from engine.sessions.dates import Dates
 from engine.sessions.manifests import Clock, Manifests, Signed, other_manifest
 from engine.sessions.recorder import BusySessionError, SessionRecorder
 from engine.store import SessionRow, Store
@@ -39,10 +40,11 @@ class _Live:
 class Sessions:
     """Opens sessions under the manifest in force, and continues them. Safe to call from any thread."""
 
-    def __init__(self, store: Store, manifests: Manifests, clock: Clock) -> None:
+    def __init__(self, store: Store, manifests: Manifests, clock: Clock, ticks: Clock | None = None) -> None:
         self._store = store
         self._manifests = manifests
         self._clock = clock
+        self.dates = Dates(store, clock, ticks)
         self._lock = threading.Lock()
         self._live: OrderedDict[bytes, _Live] = OrderedDict()
 
@@ -51,8 +53,9 @@ class Sessions:
 
         Raises UnknownSessionError, OtherManifestError where the request pins one that it can't be answered under, or
         BusySessionError where the session is closed, interrupted or in a turn, or where another turn than the one that
-        the client expects would be next.
+        the client expects would be next. Raises ClockError where the clock can't be right.
         """
+        self.dates.check()
         continued = request.session not in (None, "new")
         with self._lock:
             if continued:
@@ -74,7 +77,7 @@ class Sessions:
             manifest=live.manifest,
             key=key,
             store=self._store,
-            clock=self._clock,
+            dates=self.dates,
             release=lambda: self._release(live),
         )
 
@@ -106,7 +109,8 @@ class Sessions:
 
     def recover(self) -> int:
         """Sign what a crash left behind: a head over every stored leaf, so that the break can be shown. Counts
-        sessions. Where a session's manifest is over by now, the heads that were signed in time have to do.
+        sessions. Where a session's manifest is over by now, or the clock is not right, the heads that were signed in
+        time have to do.
         """
         count = 0
         for session in self._store.unsigned():
@@ -116,7 +120,7 @@ class Sessions:
                 continue
             time = max(self._clock(), row.opened)
             key = self._may_sign(row.manifest_digest, time)
-            if key is None:
+            if key is None or not self.dates.keeps_order(time):
                 continue
             log = SessionLog.restore(row.secret, leaves)
             self._store.add_head(session, log.size, log.head(time).sign(key))

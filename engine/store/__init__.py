@@ -218,6 +218,9 @@ class Store(LogStore, Protocol):
     def heads(self, session: bytes) -> list[HeadRow]:
         """All signed heads of a session, smallest first."""
 
+    def newest_head(self) -> int:
+        """The latest time of the heads that were added, by whichever machine; 0 where there is none."""
+
     def unsigned(self) -> Iterable[bytes]:
         """This writer's sessions whose stored leaves go past their newest head: what a crash leaves behind."""
 

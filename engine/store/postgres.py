@@ -44,6 +44,8 @@ def open_store(url: str, writer: bytes = b"") -> SqlStore:
 class PostgresDatabase:
     """Implements `engine.store.sql.Database` over a small pool of connections."""
 
+    shared = True
+
     def __init__(self, url: str) -> None:
         self._engine = create_engine(url, pool_size=4, max_overflow=4, pool_pre_ping=True)
 
@@ -64,6 +66,7 @@ class PostgresDatabase:
                 tables.upgrade(connection)
             elif version != tables.SCHEMA_VERSION:
                 raise StoreError("the store's version", expected=tables.SCHEMA_VERSION, found=version)
+            tables.prepare_newest(connection)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

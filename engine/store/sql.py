@@ -7,6 +7,7 @@ nothing is built on what was lost.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -30,12 +31,18 @@ from engine.store import (
 from engine.store.changes import drop_records, erase
 from engine.store.logs import HEAD, SIZE, STATEMENT, TILE, SqlLogTransaction, add_statement, entries, sequenced
 from verifiable import limits
-from verifiable.errors import PolicyError, StoreError
+from verifiable.errors import MalformedError, PolicyError, StoreError
+from verifiable.session.head import Head
 from verifiable.tlog.merkle import leaf_hash
 
 
 class Database(Protocol):
-    """How SQLite and PostgreSQL differ. Both raise sqlalchemy.exc.SQLAlchemyError."""
+    """How SQLite and PostgreSQL differ. Both raise sqlalchemy.exc.SQLAlchemyError.
+
+    `shared`: other processes may write to it as well.
+    """
+
+    shared: bool
 
     def reading(self) -> AbstractContextManager[Connection]: ...
 
@@ -64,6 +71,8 @@ class SqlStore:
         self._queue: list[_Work] = []
         self._barriers: list[Barrier] = []
         self._failure: StoreError | None = None
+        self._newest = 0
+        self._stored: int | None = None
         self._stopping = self._closed = False
         self._writer = threading.Thread(target=self._write, name="store-writer", daemon=True)
         self._writer.start()
@@ -85,6 +94,8 @@ class SqlStore:
         self._add(tables.leaf, rows)
 
     def add_head(self, session: bytes, size: int, signed: bytes) -> None:
+        with contextlib.suppress(MalformedError):
+            self._newest = max(self._newest, Head.peek(signed).time)
         self._add(tables.head, [{"session": session, "size": size, "signed": signed}])
 
     def barrier(self, done: Barrier) -> None:
@@ -183,6 +194,11 @@ class SqlStore:
     def heads(self, session: bytes) -> list[HeadRow]:
         query = select(*HEAD).where(tables.head.c.session == session).order_by(tables.head.c.size)
         return [HeadRow(*row) for row in self._read(query)]
+
+    def newest_head(self) -> int:
+        if self._stored is None or self._database.shared:
+            self._stored = self._value(_NEWEST) or 0
+        return max(self._newest, self._stored)
 
     def unsigned(self) -> Iterable[bytes]:
         leaf, head, session = tables.leaf.c, tables.head.c, tables.session.c.session
@@ -364,11 +380,14 @@ class SqlStore:
             with self._database.writing() as connection:
                 for table, rows in _grouped(work):
                     connection.execute(insert(table), rows)
+                    if table is tables.head:
+                        tables.keep_newest(connection, self._newest)
             return None
         except exc.SQLAlchemyError as error:
             return self._failed(error)
 
 
+_NEWEST = select(tables.meta.c.value).where(tables.meta.c.name == tables.NEWEST)
 _SESSION = [tables.session.c[name] for name in (*SessionRow.__slots__, "checksum")]
 
 

@@ -46,6 +46,8 @@ class SqliteDatabase:
     SQLAlchemy is kept in its autocommit mode and transactions are spelt out: its own would begin one for each read.
     """
 
+    shared = False
+
     def __init__(self, path: Path, lock: int) -> None:
         self._lock_file = lock
         self._mutex = threading.Lock()
@@ -129,6 +131,7 @@ def _prepare(database: SqliteDatabase, raw: sqlite3.Connection) -> None:
         with database.writing() as connection:
             tables.metadata.create_all(connection)
             connection.execute(insert(tables.meta), {"name": "version", "value": tables.SCHEMA_VERSION})
+            tables.prepare_newest(connection)
         return
     version: int | None = 1
     if ("meta",) in names:
@@ -142,6 +145,8 @@ def _prepare(database: SqliteDatabase, raw: sqlite3.Connection) -> None:
         raise StoreError(
             "the store's version", expected=tables.SCHEMA_VERSION, found=version, hint="Use the release that made it."
         )
+    with database.writing() as connection:
+        tables.prepare_newest(connection)
 
 
 def _lock(path: Path) -> int:

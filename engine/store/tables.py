@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from sqlalchemy import (
@@ -15,13 +16,20 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    insert,
+    select,
     update,
 )
 from sqlalchemy.types import TypeDecorator
 
+from verifiable.errors import MalformedError
+from verifiable.session.head import Head
+
 SCHEMA_VERSION = 4
 UPGRADES = frozenset({3})
 """Older versions that lack nothing but tables, which are made where they are opened."""
+NEWEST = "newest head"
+"""Names the latest time of a head in `meta`."""
 
 metadata = MetaData()
 
@@ -160,6 +168,21 @@ checkpoint = Table(
     Column("size", Number, primary_key=True, autoincrement=False),
     Column("note", Blob, nullable=False),
 )
+
+
+def keep_newest(connection: Connection, time: int) -> None:
+    """Remember the time of a head, where it is the latest."""
+    connection.execute(update(meta).where(meta.c.name == NEWEST, meta.c.value < time).values(value=time))
+
+
+def prepare_newest(connection: Connection) -> None:
+    """Have a store that was made before the latest time was kept keep it: by its last heads, for all are in order."""
+    if connection.execute(select(meta.c.value).where(meta.c.name == NEWEST)).scalar() is None:
+        latest = 0
+        for signed in connection.execute(select(head.c.signed).order_by(head.c.number.desc()).limit(1000)).scalars():
+            with contextlib.suppress(MalformedError):
+                latest = max(latest, Head.peek(signed).time)
+        connection.execute(insert(meta), {"name": NEWEST, "value": latest})
 
 
 def upgrade(connection: Connection) -> None:

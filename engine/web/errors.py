@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from engine.scheduling.admission import QueueFullError, StoppingError
+from engine.sessions.dates import ClockError
 from engine.sessions.manifests import NoManifestError, OtherManifestError
 from engine.sessions.recorder import BusySessionError
 from engine.sessions.sessions import UnknownSessionError
@@ -38,6 +39,7 @@ _STATUS: tuple[tuple[type[VerifiableError], int, str], ...] = (
     (OtherManifestError, 409, "manifest_differs"),
     (QueueFullError, 503, "overloaded"),
     (NoManifestError, 503, "no_manifest"),
+    (ClockError, 503, "clock"),
     (StoppingError, 503, "shutting_down"),
     (TooManyRequestsError, 429, "rate_limited"),
     (NotAcceptableError, 406, "not_acceptable"),
@@ -52,6 +54,9 @@ def body(error: VerifiableError) -> tuple[int, dict[str, Any]]:
     if isinstance(error, StoreError) and not isinstance(error, ErasedError):
         log.error("%s", error)
         error = StoreError("the provider's store failed", hint="The provider's log says more.")
+    if isinstance(error, ClockError):
+        log.error("%s", error)
+        error = ClockError("the provider's clock is not right", hint="Ask again later.")
     if isinstance(error, NoManifestError):
         log.error("%s", error)
         error = NoManifestError("the provider has no manifest in force", hint="Ask again later.")

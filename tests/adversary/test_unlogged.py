@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from engine.engine import Engine, EngineSettings
@@ -18,6 +19,7 @@ from engine.log.log import LogSettings
 from engine.scheduling.scheduler import SchedulerSettings
 from engine.store import HeadRow
 from tests.integration.serving import http
+from tests.made_up_engine import MadeUpEngine
 from tests.made_up_model import PROMPT, MadeUpModel
 from tests.sessions import PROVIDER, SESSION, TIME, TRUST, Recording, ask, manifest
 from tests.simulator import KEY, LOGGED, Log, Provider, honest, seed, serve
@@ -209,6 +211,30 @@ def test_a_checkpoint_from_before_the_head_accuses_nobody(tmp_path: Path) -> Non
     )
     (tmp_path / "framed").write_bytes(framed.encode())
     assert command(["verify", "--fraud", str(tmp_path / "framed"), "--trust", VKEY]) == 3
+
+
+def test_a_clock_that_was_ahead_gives_nobody_a_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its operator sets it right again: until what was signed is not far ahead any more, nothing more is signed."""
+    shift = [0]
+    now = Engine._now
+    monkeypatch.setattr(MadeUpEngine, "_now", lambda self: now(self) + shift[0])
+    engine = MadeUpEngine(tmp_path / "data", valid_from=0, valid_to=90 * 24 * HOUR)
+    question = {"prompt": [1, 2, 3], "max_tokens": 4}
+    with http(engine, []) as url, httpx.Client(base_url=url, timeout=60) as client:
+
+        def ask(path: str = "/v1/completions") -> int:
+            return client.post(path, json=question).status_code
+
+        assert (ask(), client.get("/ready").status_code) == (200, 200)
+        shift[0] = 3 * 24 * HOUR
+        assert ask() == 200
+        shift[0] = 0
+        refused = client.post("/v1/completions", json=question)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "clock")
+        assert client.get("/ready").status_code == 503
+        shift[0] = 2 * 24 * HOUR + HOUR
+        assert (ask(), client.get("/ready").status_code) == (200, 200)
+    engine.close()
 
 
 HONEST: list[tuple[str, Callable[[Recording], list[bytes]]]] = [

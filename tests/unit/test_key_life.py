@@ -18,6 +18,7 @@ from engine.log.fsck import fsck
 from engine.sessions.manifests import NoManifestError
 from engine.sessions.recorder import BusySessionError
 from fixtures.synthetic import SyntheticProvider
+from tests.hand_clock import DAY, Clock
 from verifiable import Receipt, verify
 from verifiable.checking.checks import check_head
 from verifiable.checking.verdict import Status
@@ -31,19 +32,7 @@ from verifiable.tlog.entry import MANIFEST, REVOCATION, SUCCESSION, kind_of
 from verifiable.tlog.proof import TlogProof
 from verifiable.wire.keys import PrivateKey, PublicKey
 
-DAY = 86_400_000
-NOW = 1_700_000_000_000
 ROLES = list(Role)
-
-
-class Clock:
-    """A clock that is set by hand (ms)."""
-
-    def __init__(self) -> None:
-        self.time = NOW
-
-    def __call__(self) -> int:
-        return self.time
 
 
 @pytest.fixture
