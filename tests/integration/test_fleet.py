@@ -12,7 +12,7 @@ import pytest
 
 from tests.local_fleet import Local
 from tests.made_up_model import MadeUpModel
-from tests.sessions import TRUST, Recording, ask, made_up
+from tests.sessions import TRUST, Recording, ask, made_up, manifest
 from verifiable.errors import MalformedError
 from verifier.fleet.fleet import question, read_jobs, run_fleet
 
@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow", reason="the extra `fleet` is not installed")
 from verifier.fleet.results import ParquetResults
 
 SESSIONS = 40
-ASKED = question(TRUST, bytes(32))
+ASKED = question(TRUST, manifest().model)
 
 
 class Slow(MadeUpModel):

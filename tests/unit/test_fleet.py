@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.local_fleet import Local
-from tests.sessions import TRUST, Recording, ask, made_up
+from tests.sessions import PROVIDER, TRUST, Recording, ask, made_up, manifest
 from verifiable.errors import MalformedError
-from verifiable.llama.gguf.lora import Adapter
+from verifiable.manifest.chain import Chain
+from verifiable.manifest.manifest import AdapterFile
+from verifiable.manifest.statements import Revocation, Role
 from verifiable.wire.keys import PrivateKey
 from verifier.commands.fleet import caveats
 from verifier.fleet.fleet import Job, Row, question, read_jobs, run_fleet
 
-ASKED = question(TRUST, bytes(32))
+MODEL = manifest().model
+ASKED = question(TRUST, MODEL)
 
 
 def session(folder: Path, number: int, tokens: int = 6) -> Path:
@@ -113,15 +117,22 @@ def test_evidence_that_vanished_is_a_row_too(jobs):
 def test_a_row_of_another_question_is_never_taken(tmp_path: Path):
     """Other keys, another model or other evidence of the same session in the same folder of results: audited anew."""
     kept, paths = Kept(), [session(tmp_path, number) for number in range(2)]
-    adapter = Adapter(tmp_path / "a.gguf", 0.5)
     other = PrivateKey.generate("other", b"o" * 32).public
-    for asked in (ASKED, question([*TRUST, other], bytes(32)), question(TRUST, b"m" * 32)):
-        assert run_fleet(read_jobs(paths, asked)[0], Local(), kept) == 2
-    assert run_fleet(read_jobs(paths, question(TRUST, bytes(32), [adapter]))[0], Local(), kept) == 2
+    revoked = Revocation(Role.SESSION, other, 1, "stolen").sign(PROVIDER)
+    file = replace(MODEL.files[0], sha256=b"m" * 32)
+    adapters = [
+        AdapterFile("a.gguf", bytes([digest]) * 32, 7, scale) for digest, scale in ((1, 0.5), (2, 0.5), (1, 1.0))
+    ]
+    asked = [ASKED, question([*TRUST, other], MODEL), question(Chain.follow(TRUST, [revoked]), MODEL)]
+    asked += [question(TRUST, replace(MODEL, files=(file,)))]
+    asked += [question(TRUST, replace(MODEL, adapters=(adapter,))) for adapter in adapters]
+    assert question([*TRUST, other], MODEL) == question([other, *TRUST], MODEL)
+    for each in asked:
+        assert run_fleet(read_jobs(paths, each)[0], Local(), kept) == 2
     assert run_fleet(read_jobs(paths, ASKED)[0], Local(), kept) == 0
     session(tmp_path, 1, tokens=7)
     assert run_fleet(read_jobs(paths, ASKED)[0], Local(), kept) == 1
-    assert len({row.key for row in kept.rows}) == len(kept.rows) == 9
+    assert len({row.key for row in kept.rows}) == len(kept.rows) == 2 * len(asked) + 1
 
 
 def test_evidence_that_changed_under_way_is_not_audited(tmp_path: Path):

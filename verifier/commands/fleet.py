@@ -54,15 +54,15 @@ def audit_folder(
     paths = sorted(path for suffix in SUFFIXES for path in source.glob(suffix))
     if not paths:
         raise PolicyError("no evidence in that folder", expected=" or ".join(SUFFIXES), found=str(source))
-    sha = identify(model).files[0].sha256
-    jobs, bad = read_jobs(paths, question(trust, sha, adapters))
+    identity = identify(model, adapters=adapters)
+    jobs, bad = read_jobs(paths, question(trust, identity))
     results = ParquetResults(fleet.results)
     known = results.done()
     fresh = [row for row in bad if row.key not in known]
     if fresh:
         results.add(fresh)
     added = [replace(each, path=each.path.resolve()) for each in adapters]
-    make = FromFiles({sha.hex(): str(model.resolve())}, threads, added)
+    make = FromFiles({identity.files[0].sha256.hex(): str(model.resolve())}, threads, added)
 
     def tell(done: int, total: int) -> None:
         print(f"\r{done:,} of {total:,} sessions", end="", file=sys.stderr, flush=True)

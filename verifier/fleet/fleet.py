@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from verifiable import files, limits
+from verifiable import __version__, files, limits
 from verifiable.errors import EngineError, MalformedError, VerifiableError
-from verifiable.llama.gguf.lora import Adapter
-from verifiable.manifest.manifest import Manifest
+from verifiable.manifest.chain import Chain
+from verifiable.manifest.manifest import Manifest, ModelIdentity
 from verifiable.session.evidence import Evidence
 from verifiable.session.head import Head
 from verifiable.wire.keys import PublicKey
@@ -113,11 +113,16 @@ class Results(Protocol):
         """Keep rows, durably when this returns."""
 
 
-def question(trust: Sequence[PublicKey], model: bytes, adapters: Sequence[Adapter] = ()) -> bytes:
-    """What all jobs of a run are asked, as a digest: trusted keys, the model file's SHA-256, adapters with scales."""
-    keys = sorted(key.vkey() for key in trust)
-    added = [f"{each.path} {each.scale:g}" for each in adapters]
-    return hashlib.sha256("\n".join(["fleet", model.hex(), *keys, *added]).encode()).digest()
+def question(trust: Sequence[PublicKey], model: ModelIdentity) -> bytes:
+    """What all jobs of a run are asked, as a digest: the trusted keys and all that is known of what became of them, the
+    SHA-256 of the model's files and of its adapters with their scales, and the verifier's version.
+    """
+    chain = Chain.of(trust)
+    said = sorted(hashlib.sha256(statement).hexdigest() for statement in chain.statements)
+    added = [f"{each.sha256.hex()} {each.scale!r}" for each in model.adapters]
+    parts = [__version__, *sorted(key.vkey() for key in chain.trusted), "", *said, ""]
+    parts += [*(file.sha256.hex() for file in model.files), "", *added]
+    return hashlib.sha256("\n".join(["fleet", *parts]).encode()).digest()
 
 
 def read_jobs(paths: Iterable[Path], asked: bytes) -> tuple[list[Job], list[Row]]:
