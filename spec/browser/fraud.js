@@ -31,7 +31,7 @@ const nothing = (what) => new Failure("nothing-checked", `${what}: the file prov
 
 /** What a fraud file proves against the holder of a trusted key: a reason code, and where. */
 function checkFraud(file, trusted, report, delay = BigInt(LIMITS.MERGE_DELAY)) {
-  const chain = Chain.of(trusted);
+  const chain = Chain.of(trusted).whole();
   const manifests = report.make(
     "Signed by a provider that you trust",
     () =>

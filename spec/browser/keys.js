@@ -48,6 +48,16 @@ function walkKeys(start, links) {
   return keys;
 }
 
+/** A key and all that successions tie to it, in either direction. */
+function familyOf(key, successions) {
+  const family = [key];
+  for (const known of family) // grows as it goes
+    for (const { old, new: next } of successions)
+      if (same(old.kid, known.kid) || same(next.kid, known.kid))
+        for (const each of [old, next]) if (!family.some(isKey(each))) family.push(each);
+  return family;
+}
+
 /** Keys, and all that they ever named as successors, followed or not: who may revoke them. */
 function namedBy(starts, successions) {
   const named = [...starts];
@@ -145,18 +155,23 @@ class Chain {
 
   /** A log’s key with all that it ever named as its successors, or that named it: who can speak against the log. */
   logFamily(key) {
-    const family = [key];
-    for (const known of family) // grows as it goes
-      for (const { old, new: next } of this.logNames)
-        if (old.name === key.name && (same(old.kid, known.kid) || same(next.kid, known.kid)))
-          for (const each of [old, next]) if (!family.some(isKey(each))) family.push(each);
-    return family;
+    return familyOf(key, this.logNames.filter(({ old }) => old.name === key.name));
   }
 
-  /** The key by which the reader trusts a provider key, the oldest of several; it stands for the provider. */
+  /** The key by which the reader trusts a provider key, the oldest of several; keys that lead to one are one provider’s. */
   rootOf(key) {
-    const roots = this.trusted.filter((root) => this.after(root).some(isKey(key)));
-    return roots.sort((a, b) => this.after(b).length - this.after(a).length)[0] ?? key;
+    if (!this.keys.some(isKey(key))) return key;
+    const family = familyOf(key, this.links);
+    const order = (a, b) => this.after(b).length - this.after(a).length || (hex(a.kid) < hex(b.kid) ? 1 : -1);
+    return this.trusted.filter((root) => family.some(isKey(root))).sort(order)[0];
+  }
+
+  /** The same with all keys that these ever named, followed or not: who can speak against the provider. */
+  whole() {
+    const reached = namedBy(this.trusted, this.named);
+    const keys = [...this.keys, ...reached.filter((key) => !this.keys.some(isKey(key)))];
+    const links = this.named.filter(({ old }) => reached.some(isKey(old)));
+    return Object.assign(Object.create(Chain.prototype), this, { keys, links });
   }
 
   nameOf(key) {

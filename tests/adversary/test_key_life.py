@@ -15,6 +15,7 @@ from tests.gguf_files import small, write
 from tests.made_up_model import PROMPT, MadeUpProcess
 from tests.sessions import PROVIDER, SESSION, TIME, Recording, ask, made_up, manifest
 from tests.simulator import KEY, LOG, LOGGED, Log, Provider, honest, other_model, serve
+from verifiable.checking.fraud import Fraud, FraudKind
 from verifiable.cli import main
 from verifiable.manifest.manifest import Manifest
 from verifiable.manifest.statements import KeysFile, Revocation, Role, Succession
@@ -287,6 +288,18 @@ def test_another_log_without_a_succession_is_no_continuation(audit: Audit) -> No
     code, facts = audit(provider, "--state", "state")
     assert (code, codes(facts)) == (3, ["no-evidence"])
     assert "shorter than it was" in json.dumps(facts)
+
+
+def test_one_successor_more_takes_no_conviction_back(verify: Audit) -> None:
+    one, two = honest(5, stated=manifest(log=LOG.public)), newer(5, lambda ids: made_up([*ids, 3]))
+    made = Fraud(FraudKind.TWO_HEADS, (one.manifest.sign(PROVIDER), NEWER.sign(NEXT)), (one.head(), two.head()))
+    Path("heads.fraud").write_bytes(made.encode())
+    Path("next.pub").write_text(NEXT.public.vkey())
+    for statements in ((SUCCEEDS,), (SUCCEEDS, FORKED), (SUCCEEDS, revoked(PROVIDER, 0, Role.PROVIDER))):
+        for more in ((), ("--trust", "next.pub")):
+            code, facts = verify("--fraud", "heads.fraud", "--keys", kept("acme.keys", *statements), *more)
+            assert (code, facts["code"]) == (1, "two-histories")
+    assert verify("--fraud", "heads.fraud", "--trust", "next.pub")[0] == 3  # nothing says that they are one
 
 
 def test_two_successors_of_the_logs_key_hide_no_fork(audit: Audit) -> None:

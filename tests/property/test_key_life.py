@@ -73,6 +73,19 @@ def test_every_key_is_reached_by_successions_each_the_only_one(statements: list[
 
 
 @settings(deadline=None, max_examples=200)
+@given(STATEMENTS, st.permutations(KEYS[:3]))
+def test_the_order_in_which_keys_are_trusted_changes_nothing(statements: list[bytes], order: list[PrivateKey]) -> None:
+    one, other = (Chain.follow([key.public for key in keys], statements) for keys in (KEYS[:3], order))
+    for key in KEYS:
+        assert one.root_of(key.public) == other.root_of(key.public)
+        assert set(one.related(key.public)) == set(other.related(key.public))
+    for said in one.followed:  # whoever follows is of the same provider
+        if said.role is Role.PROVIDER:
+            assert one.root_of(said.old) == one.root_of(said.new)
+    assert set(one.whole().keys) >= set(one.keys)
+
+
+@settings(deadline=None, max_examples=200)
 @given(STATEMENTS, STATEMENTS)
 def test_no_statement_takes_a_revocation_back(before: list[bytes], more: list[bytes]) -> None:
     """Whoever signed it: a thief of any of the keys signs what he likes."""

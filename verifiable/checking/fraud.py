@@ -140,7 +140,7 @@ class Fraud:
                 other: then nothing is proven against anybody.
             MalformedError: a part is not what it should be.
         """
-        chain = Chain.of(trust)
+        chain = Chain.of(trust).whole()
         opened = [open_manifest(item, chain) for item in self.manifests]
         stated = [manifest for manifest, _ in opened]
         if len({chain.root_of(key) for _, key in opened}) > 1:  # anybody's key can sign another's name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import overload
 
 from verifiable.errors import VerifiableError, VerificationError
@@ -105,10 +105,30 @@ class Chain(Sequence[PublicKey]):
     def root_of(self, key: PublicKey) -> PublicKey | None:
         """The key by which the user trusts a provider key, the oldest of several; None where it is none of the chain.
 
-        It stands for the provider: what two keys with one root signed, one provider signed.
+        It stands for the provider: what two keys with one root signed, one provider signed. Keys that lead to one key
+        are one provider's.
         """
-        roots = [root for root in self.trusted if any(each.kid == key.kid for each in self.after(root))]
-        return max(roots, key=lambda root: len(self.after(root)), default=None)
+        if not any(each.kid == key.kid for each in self.keys):
+            return None
+        links = [said for said in self.followed if said.role is Role.PROVIDER]
+        family = {key.kid}
+        for _ in links:
+            family |= {kid for said in links if family & (ends := {said.old.kid, said.new.kid}) for kid in ends}
+        roots = [root for root in self.trusted if root.kid in family]
+        return max(roots, key=lambda root: (len(self.after(root)), root.kid))
+
+    def whole(self) -> Chain:
+        """The same with all keys that these ever named as successors, followed or not: who can speak against the
+        provider, which must not name one more to escape what it signed.
+        """
+        named = [said for said in self.named if said.role is Role.PROVIDER]
+        reached = _named_by([key.kid for key in self.trusted], named)
+        keys = {said.new.kid: said.new for said in named if said.new.kid in reached} | {
+            key.kid: key for key in self.keys
+        }
+        logs = [said for said in self.followed if said.role is Role.LOG]
+        followed = (*(said for said in named if said.old.kid in reached), *logs)
+        return replace(self, keys=tuple(keys.values()), followed=followed)
 
     def related(self, key: PublicKey) -> tuple[PublicKey, ...]:
         """All keys of the provider that a key is of."""

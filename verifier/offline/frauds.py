@@ -109,7 +109,7 @@ def verify(file: Fraud | bytes, trust: Sequence[PublicKey], delay: int = limits.
     A file that proves nothing accuses nobody, whatever is wrong with it: its signatures may be forged by the accuser.
     Revocations are named, where `trust` is a chain that has some: else a provider could revoke its way out.
     """
-    chain = Chain.of(trust)
+    chain = Chain.of(trust).whole()
     try:
         parsed = Fraud.parse(file) if isinstance(file, bytes) else file
         proven = parsed.verify(chain, delay)

@@ -190,7 +190,8 @@ class Memory:
 
     def _heads(self, now: SignedHead) -> list[tuple[Path, Shown]]:
         """What was seen of a head's session, under whichever key of its provider."""
-        keys = self.trust.related(now.key)
+        known = {key.kid for key in self.trust}
+        keys = [key for key in self.trust.whole().related(now.key) if key.kid in known]
         return [each for key in keys for each in self._read(self._place("heads", key, now.head.session))]
 
     def _place(self, kind: str, signer: PublicKey, of: bytes = b"") -> Path:
