@@ -16,14 +16,19 @@ from tests.made_up_model import PROMPT, MadeUpProcess
 from tests.sessions import PROVIDER, SESSION, TIME, Recording, ask, made_up, manifest
 from tests.simulator import KEY, LOG, LOGGED, Log, Provider, honest, other_model, serve
 from verifiable.checking.fraud import Fraud, FraudKind
+from verifiable.checking.verdict import Status
 from verifiable.cli import main
+from verifiable.errors import PolicyError
 from verifiable.manifest.manifest import Manifest
 from verifiable.manifest.statements import KeysFile, Revocation, Role, Succession
 from verifiable.sampling.logits import Entries
 from verifiable.wire.keys import PrivateKey
 from verifier.commands import run
+from verifier.report.signed import sign_report, verify_report
+from verifier.report.statement import statement_of
 
 NEXT, MALLORY = PrivateKey("acme-2027", b"n" * 32), PrivateKey("mallory", b"m" * 32)
+AUDITOR = PrivateKey("alice", b"a" * 32)
 NEXT_SESSION = PrivateKey("acme/session", b"t" * 32)
 NEXT_LOG, MALLORY_LOG = PrivateKey("acme/log", b"L" * 32), PrivateKey("acme/log", b"M" * 32)
 SUCCEEDS = Succession.sign(PROVIDER, NEXT, Role.PROVIDER, TIME + 1000)
@@ -116,6 +121,13 @@ def test_an_audit_follows_the_providers_key_by_what_it_serves(audit: Audit) -> N
     assert "log-not-shown" not in notes(facts)
     said = [check["detail"] for each in facts["verdicts"] for check in each["checks"] if check["name"] == "Keys"]
     assert said == [f"the key that you trust leads to the one that signed: {NAMES}"]
+    assert facts["providers"] == [[PROVIDER.public.vkey(), NEXT.public.vkey()]]
+    assert {each["about"] for each in facts["verdicts"]} == {PROVIDER.public.vkey()}
+    report = verify_report(sign_report(facts, AUDITOR, TIME), [AUDITOR.public])
+    old, new = (statement_of(report, key.public) for key in (PROVIDER, NEXT))
+    assert (old, old.sessions, old.status) == (new, 2, Status.EXACT)
+    with pytest.raises(PolicyError, match="no session of mallory"):
+        statement_of(report, MALLORY.public)
 
 
 @pytest.mark.parametrize("statements", [None, (), (SUCCEEDS, FORKED), (LOG_SUCCEEDS,)])

@@ -82,20 +82,26 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 def report(about: PublicKey) -> bytes:
     """The auditor's signed report on three sessions of a provider, of which one failed."""
+    return sign_report(facts(about), AUDITOR, TIME)
+
+
+def facts(about: PublicKey) -> dict[str, Any]:
+    """What that report says."""
     verdicts = (
         Verdict(Status.FAILED, "found", "logits-differ", "01" * 16, tokens_checked=5, tokens_total=7),
         *(Verdict(Status.EXACT, "found", None, f"0{at}" * 16, tokens_checked=9, tokens_total=9) for at in (2, 3)),
     )
-    challenge = Challenge(b"s" * 32, plan([9] * 40, 3), 3)
-    facts = Outcome("http://provider", verdicts, challenge, trusted=(about.vkey(),)).to_json()
-    for verdict in facts["verdicts"]:
+    challenge = Challenge(b"s" * 32, plan([9] * 40, 3), 3, signer=about)
+    trusted = (about.vkey(),)
+    made = Outcome("http://provider", verdicts, challenge, trusted=trusted, providers=(trusted,)).to_json()
+    for verdict in made["verdicts"]:
         verdict["details"] = {"manifest": "ab" * 32, "model": {"sha256": "cd" * 32}}
-    return sign_report(facts, AUDITOR, TIME)
+    return made
 
 
 def stated(about: PublicKey, key: PrivateKey = AUDITOR, **changes: Any) -> bytes:
     """A statement as it is signed, with changes."""
-    made = statement_of(verify_report(report(about), [AUDITOR.public]))
+    made = statement_of(verify_report(report(about), [AUDITOR.public]), about)
     return cose.sign1(replace(made, **changes).payload(), key, TYPE, about)
 
 
@@ -153,7 +159,7 @@ def test_a_verdict_is_published_and_found_by_whoever_never_audited(
             assert facts["logs"][0]["left_out"] == left_out
         assert command(["log", "reports", *reading, "--report", str(tmp_path / "audit.report")]) == 0
         out = capsys.readouterr().out
-        assert "failed  by alice+" in out
+        assert f"failed  about {about.label}, by alice+" in out
         assert "3 drawn of 40" in out
         assert "logits-differ" in out
         assert "an index may leave" in out.lower()
@@ -329,6 +335,102 @@ def test_an_auditor_that_states_otherwise_than_he_reported_is_shown_by_his_own_r
         assert found(capsys, 3, url, *words)["errors"][0]["code"] == "no-evidence"
 
 
+def of_two(first: PublicKey, second: PublicKey) -> bytes:
+    """A signed report on three sessions of one provider, drawn from its list, one of which failed, and one session of
+    another, which is verified.
+    """
+    made, other = facts(first), facts(second)
+    made["verdicts"].append({**other["verdicts"][1], "session": "09" * 16})
+    made |= {"sessions": 4, "verified": 3, "tokens_checked": 32, "tokens_total": 34}
+    made |= {name: made[name] + other[name] for name in ("trusted", "providers")}
+    return sign_report(made, AUDITOR, TIME)
+
+
+ACME, CAROL = (PrivateKey.generate(name, seed * 32).public for name, seed in (("acme", b"p"), ("carol", b"c")))
+BOB = PrivateKey.generate("bob", b"b" * 32)
+
+
+def test_a_statement_is_about_those_whose_sessions_its_report_has(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, log = tmp_path / "audit.report", registry.keys.log.public.vkey()
+    path.write_bytes(report(ACME))
+    framing = statement_of(verify_report(report(ACME), [AUDITOR.public]), ACME).payload()
+    taken(registry, cose.sign1(framing, AUDITOR, TYPE, CAROL))
+    with served(log_app(registry)) as url:
+        told = found(capsys, 1, url, "--about", CAROL.vkey(), "--log", log, "--report", str(path))
+    assert [each["code"] for each in told["errors"]] == ["report-differs"]
+
+
+def test_a_report_on_two_providers_says_of_each_what_was_found_there(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, log = tmp_path / "two.report", registry.keys.log.public.vkey()
+    path.write_bytes(of_two(ACME, CAROL))
+    write_line(tmp_path / "alice.key", AUDITOR.skey())
+    words = ["registry", "publish", str(path), "--key", str(tmp_path / "alice.key"), "--log", log]
+    words += ["--auditor-key", registry.keys.auditor_key]
+    with served(log_app(registry)) as url:
+        for about in (ACME, CAROL):
+            assert command([*words, "--to", url, "--about", about.vkey()]) == 0
+        stranger = PrivateKey.generate("dora", b"d" * 32).public
+        assert command([*words, "--to", url, "--about", stranger.vkey()]) == 2
+        assert "no session of dora" in capsys.readouterr().err
+        reading = [url, "--about", ACME.vkey(), "--about", CAROL.vkey(), "--log", log, "--report", str(path)]
+        told = {each["about"]: each for each in found(capsys, 0, *reading)["reports"]}
+        first, second = (told[key.vkey()] for key in (ACME, CAROL))
+        assert (first["status"], first["counts"], first["tokens_checked"]) == ("failed", [2, 0, 1, 0, 0, 0], 23)
+        assert (second["status"], second["counts"], second["codes"]) == ("verified-exact", [1, 0, 0, 0, 0, 0], [])
+        assert (second["tokens_checked"], second["tokens_total"], second["draw"]) == (9, 9, None)
+        assert first["draw"]["population"] == 40
+        assert command(["log", "reports", *reading]) == 0
+    out = capsys.readouterr().out
+    assert f"failed  about {ACME.label}, by alice+" in out
+    assert f"verified-exact  about {CAROL.label}, by alice+" in out
+
+
+def test_who_states_otherwise_than_anothers_report_is_told_of_and_only_whom_one_knows_counts(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, digest = tmp_path / "audit.report", verify_report(report(ACME), [AUDITOR.public]).digest
+    path.write_bytes(report(ACME))
+    good = stated(ACME, BOB, report=digest, status=Status.EXACT, codes=(), counts=(3, 0, 0, 0, 0, 0), checked=25)
+    taken(registry, stated(ACME), good)
+    words = ["--about", ACME.vkey(), "--log", registry.keys.log.public.vkey(), "--report", str(path)]
+    with served(log_app(registry)) as url:
+        for auditor, status in ((BOB.public, 1), (AUDITOR.public, 0)):
+            told = found(capsys, status, url, *words, "--auditor", auditor.vkey())["errors"]
+            assert [each["code"] for each in told] == ["report-differs"]
+            assert "bob+" in told[0]["what"]
+
+
+def test_one_audit_signed_at_two_times_is_two_reports(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken(registry, stated(ACME))
+    path = tmp_path / "later.report"
+    words = ["--about", ACME.vkey(), "--log", registry.keys.log.public.vkey(), "--report", str(path)]
+    with served(log_app(registry)) as url:
+        for time, code in ((TIME, None), (TIME + 1, "no-evidence")):
+            path.write_bytes(sign_report(facts(ACME), AUDITOR, time))
+            told = found(capsys, 3 if code else 0, url, *words)["errors"]
+            assert [each["code"] for each in told] == ([code] if code else [])
+
+
+def test_a_session_that_could_not_be_opened_is_about_whose_list_it_is_of_or_the_only_provider() -> None:
+    missing, listed = Verdict(Status.INCONCLUSIVE, "", "no-evidence", "01" * 16), frozenset({"01" * 16})
+    both = ((ACME.vkey(),), (CAROL.vkey(),))
+    drawn = Challenge(b"s" * 32, plan([9] * 40, 1), 1, signer=CAROL)
+    for challenge, providers, about in (
+        (None, both[:1], ACME),
+        (None, both, None),
+        (drawn, both, None),  # a client's receipt, of whomever
+        (replace(drawn, of_list=listed), both, CAROL),
+    ):
+        told = Outcome("", (missing,), challenge, providers=providers).to_json()["verdicts"]
+        assert [each["about"] for each in told] == [about and about.vkey()]
+
+
 def test_without_the_readers_witnesses_a_log_is_not_believed(
     registry: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,8 +450,8 @@ def test_a_statement_is_by_an_auditor_about_one_that_he_audited(
     words = files(tmp_path, about)
     words[words.index("--about") + 1] = PrivateKey.generate("acme", b"q" * 32).public.vkey()
     assert command([*words, "http://127.0.0.1:1"]) == 2
-    assert "no key under which the report's audit ran" in capsys.readouterr().err
-    made = statement_of(verify_report(report(about), [AUDITOR.public]))
+    assert "the report has no session of acme" in capsys.readouterr().err
+    made = statement_of(verify_report(report(about), [AUDITOR.public]), about)
     assert verify_verdict(made.sign(AUDITOR, about)).statement == made == VerdictStatement.parse(made.payload())
     with pytest.raises(VerificationError, match="by the provider that it is about"):
         made.sign(AUDITOR, AUDITOR.public)

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.logs import mint_receipt
+from verifiable.checking.registry import TYPE as VERDICT_TYPE, Draw, SignedVerdict, VerdictStatement, verify_verdict
+from verifiable.checking.verdict import Status
 from verifiable.errors import VerifiableError
 from verifiable.manifest.statements import KeysFile, Revocation, Role, Succession
 from verifiable.tlog import tiles
@@ -33,6 +35,20 @@ ENVELOPE = cose.sign1(b"payload", LOG, "application/x-test")
 BUNDLE = tiles.encode_bundle([b"one", b"", b"three"])
 SUCCESSION = Succession.sign(LOG, PrivateKey("log.example", bytes(31) + b"\2"), Role.LOG, 1_700_000_000_000)
 REVOCATION = Revocation(Role.SESSION, WITNESS.public, 1_700_000_000_000, "stolen").sign(LOG)
+VERDICT = VerdictStatement(
+    bytes(32),
+    1_700_000_000_000,
+    Status.FAILED,
+    (2, 0, 1, 0, 0, 0),
+    90,
+    100,
+    Draw(40, 3, 0, False, 100_000, 0),
+    ("logits-differ",),
+    (bytes(32),),
+    (bytes(32),),
+    "https://a.example/1",
+)
+SIGNED_VERDICT = VERDICT.sign(WITNESS, LOG.public)
 TRUSTED = [LOG.public]
 
 
@@ -57,6 +73,10 @@ def _same(action: Callable[[bytes], object]) -> Callable[[bytes], bytes]:
         return data
 
     return run
+
+
+def _signed_verdict(said: SignedVerdict) -> bytes:
+    return cose.sign1(said.statement.payload(), WITNESS, VERDICT_TYPE, said.subject)
 
 
 # Name → (a valid input, a function that parses it and writes it again, whether it is verified by a signature).
@@ -99,6 +119,8 @@ PARSERS: dict[str, tuple[bytes, Callable[[bytes], bytes], bool]] = {
         lambda data: KeysFile.parse(data).encode(),
         False,
     ),
+    "verdict statement": (VERDICT.payload(), lambda data: VerdictStatement.parse(data).payload(), False),
+    "signed verdict": (SIGNED_VERDICT, lambda data: _signed_verdict(verify_verdict(data)), True),
     "inclusion proof": (
         encode([7, 3, TREE.inclusion_proof(3)]),
         lambda data: Proof.decode(data).encode(),

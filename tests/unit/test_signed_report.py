@@ -120,6 +120,9 @@ def test_another_report_under_the_same_signature_is_noticed() -> None:
         {"verdicts": [{"status": "fine"}]},
         {"verified": True},
         {"verified": None},
+        {"verdicts": [{**outcome(Status.FAILED).to_json()["verdicts"][0], "about": KEY.public.vkey()}]},
+        {"providers": [5]},
+        {"providers": 5},
     ],
 )
 def test_an_auditor_who_signs_sums_that_are_wrong_is_noticed(changes: dict[str, Any]) -> None:

@@ -130,6 +130,7 @@ class Challenge:
             "no_chance": self.plan.silent,
             "list": self.listing.to_json(),
             "disputed": [each.to_json() for each in self.disputed],
+            "about": None if self.signer is None else self.signer.vkey(),
         }
 
 
@@ -150,7 +151,8 @@ def overall(sessions: Iterable[tuple[Status, str | None]]) -> Status:
 class Outcome:
     """What `verifiable audit` found. `source` is what was audited, `command` how to repeat it.
 
-    `trusted` are the keys that the user trusts, `followed` those to which they lead.
+    `trusted` are the keys that the user trusts, `followed` those to which they lead, `providers` the keys of each
+    provider, the trusted one first.
     `seed_given` says that what was drawn, if only turns or tokens, was drawn with a seed that was given.
     `decision` is what the sessions came to that were compared within rounding, under `calibration`.
     """
@@ -164,6 +166,7 @@ class Outcome:
     model_file: str = ""
     trusted: tuple[str, ...] = ()
     followed: tuple[str, ...] = ()
+    providers: tuple[tuple[str, ...], ...] = ()
     saved: tuple[str, ...] = ()
     beacon: FileBeacon | None = None
     decision: Decision | None = None
@@ -198,6 +201,20 @@ class Outcome:
             hint="Nothing is shown about this provider. Audit the other where it is, and trust one key here.",
         )
         return from_error(error)
+
+    def about(self, verdict: Verdict) -> str | None:
+        """The trusted key of the provider that a verdict is about: who signed the session; where none was opened, whose
+        list it is of, or the only provider there is. None where nobody can tell.
+        """
+        session, drawn = audited(verdict).session, self.challenge
+        if session is not None:
+            return session.signed.provider.vkey()
+        if drawn is not None and drawn.signer is not None and verdict.session in {None, *drawn.of_list}:
+            return drawn.signer.vkey()
+        return self.providers[0][0] if len(self.providers) == 1 else None
+
+    def _told(self, verdict: Verdict) -> dict[str, Any]:
+        return {**verdict.to_json(), "about": self.about(verdict)}
 
     @property
     def worst(self) -> Verdict | None:
@@ -390,10 +407,11 @@ class Outcome:
             "tokens_checked": self.tokens_checked,
             "tokens_total": self.tokens_total,
             "not_shown": [caveat.to_json() for caveat in self.caveats()],
-            "verdicts": [verdict.to_json() for verdict in self.verdicts],
-            "beside": [verdict.to_json() for verdict in self.beside],
+            "verdicts": [self._told(verdict) for verdict in self.verdicts],
+            "beside": [self._told(verdict) for verdict in self.beside],
             "trusted": list(self.trusted),
             "followed": list(self.followed),
+            "providers": [list(keys) for keys in self.providers],
             "session_keys": sorted(
                 {key.vkey() for each in _sessions(self.verdicts) for key in each.manifest.session_keys}
             ),

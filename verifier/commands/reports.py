@@ -21,7 +21,7 @@ from verifier.commands.options import Json, Needed, Witness
 from verifier.provider.client import Client
 from verifier.provider.reports import Found, LogReports, log_of, read_reports
 from verifier.report import show
-from verifier.report.signed import MAX_BYTES, SignedReport, verify_report
+from verifier.report.signed import MAX_BYTES, verify_report
 from verifier.report.statement import check_statement
 
 _MANY = 1_000_000
@@ -59,13 +59,15 @@ def reports(
                 errors.append((url, error))
     found = _once(read_logs, [*keys, *own])
     errors += [(each.origin, _leaves_out(each)) for each in read_logs if each.left_out]
-    differing = [(str(path), _held_against(path, found)) for path in report or ()]
-    errors += [(path, each) for path, each in differing if each is not None]
+    strangers: list[tuple[str, VerificationError]] = []
+    for path in report or ():
+        for wrong, counts in _held_against(path, found, known):
+            (errors if counts else strangers).append((str(path), wrong))
     if as_json:
-        print(json.dumps(_facts(read_logs, found, errors, known), indent=2))
+        print(json.dumps(_facts(read_logs, found, [*errors, *strangers], known), indent=2))
     else:
-        show.say(_lines(read_logs, found, known, bool(named.witnesses)))
-    for where, wrong in errors:
+        show.say(_lines(read_logs, found, known, keys, bool(named.witnesses)))
+    for where, wrong in [*errors, *strangers]:
         wrong.what = f"{where}: {wrong.what}"
         complain_of(wrong)
     if any(wrong.code not in INCONCLUSIVE_CODES for _, wrong in errors):
@@ -110,20 +112,28 @@ def _leaves_out(log: LogReports) -> VerificationError:
     )
 
 
-def _held_against(path: Path, found: Sequence[tuple[Found, list[str]]]) -> VerificationError | None:
-    """What is wrong between a report at hand and the verdicts on it."""
+def _held_against(
+    path: Path, found: Sequence[tuple[Found, list[str]]], known: Sequence[PublicKey]
+) -> list[tuple[VerificationError, bool]]:
+    """What is wrong between a report at hand and the verdicts on it, each with whether it counts: what strangers say,
+    of whom anybody can make many, does not.
+    """
     data = read(path, MAX_BYTES)
     try:
-        checked: SignedReport = verify_report(data, [each.said.issuer for each, _ in found])
-        stated = [each.said for each, _ in found if each.said.statement.report == checked.digest]
-        if not stated:
-            raise VerificationError("no log that was read has its verdict", code="no-evidence", expected=checked.digest)
-        for said in stated:
-            if said.issuer.raw == checked.signer.raw:
-                check_statement(said.statement, checked)
+        checked = verify_report(data, [*known, *(each.said.issuer for each, _ in found)])
     except VerificationError as error:
-        return error
-    return None
+        return [(error, True)]
+    stated = [each.said for each, _ in found if each.said.statement.report == checked.digest]
+    wrong = []
+    for said in stated:
+        try:
+            check_statement(said, checked)
+        except VerificationError as error:
+            wrong.append((error, said.issuer.raw in {checked.signer.raw, *(key.raw for key in known)}))
+    if not any(said.issuer.raw == checked.signer.raw for said in stated):
+        missing = VerificationError("no log that was read has its verdict", code="no-evidence", expected=checked.digest)
+        wrong.append((missing, True))
+    return wrong
 
 
 def _standing(found: Found, known: Sequence[PublicKey]) -> str:
@@ -135,12 +145,18 @@ def _standing(found: Found, known: Sequence[PublicKey]) -> str:
 
 
 def _lines(
-    logs: Sequence[LogReports], found: Sequence[tuple[Found, list[str]]], known: Sequence[PublicKey], witnessed: bool
+    logs: Sequence[LogReports],
+    found: Sequence[tuple[Found, list[str]]],
+    known: Sequence[PublicKey],
+    about: Chain,
+    witnessed: bool,
 ) -> list[str]:
     lines = []
     for each, places in found:
         said = each.said.statement
-        what = f"{said.status.value}  by {each.said.issuer.label} ({_standing(each, known)})"
+        subject = next((key for key in about if key.raw == each.said.subject.raw), each.said.subject)
+        whom = f"about {about.name_of(subject)}, by {each.said.issuer.label}"
+        what = f"{said.status.value}  {whom} ({_standing(each, known)})"
         tokens = f"{said.checked:,} of {said.total:,} tokens of {show.plural(said.sessions, 'session')}"
         draw = said.draw
         drawn = "that the auditor chose" if draw is None else f"; {draw.drawn:,} drawn of {draw.population:,}"
@@ -150,7 +166,7 @@ def _lines(
         lines += [f"{show.moment(said.time)}  {what}", f"    {tokens} {drawn}".replace(" ;", ";")]
         lines += [f"    found: {', '.join(said.codes)}"] if said.codes else []
         lines += [f"    report: {said.where}"] if said.where else []
-        lines.append(f"    in {', '.join(places)}; SHA-256 of the report {said.report.hex()}")
+        lines.append(f"    in {', '.join(places)}; SHA-256 of the signed report {said.report.hex()}")
     count = sum(not each.own for each, _ in found)
     trusted = sum(_standing(each, known) == "an auditor whom you named" for each, _ in found)
     read_in = ", ".join(f"{log.origin} ({log.size:,} entries)" for log in logs) or "no log"

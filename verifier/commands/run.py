@@ -203,6 +203,7 @@ def carry_out(plan: Plan) -> Outcome:
         model_file=plan.model.name,
         trusted=tuple(key.vkey() for key in chain.trusted),
         followed=tuple(key.vkey() for key in chain if key not in chain.trusted),
+        providers=_providers(chain),
         saved=tuple(auditor.saved),
         beacon=plan.beacon,
         decision=decision,
@@ -218,6 +219,13 @@ def _chain(plan: Plan) -> Chain:
         return chain
     with Client(url) as client:
         return fetch_chain(client, chain.trusted, chain.statements)
+
+
+def _providers(chain: Chain) -> tuple[tuple[str, ...], ...]:
+    roots = {root.kid: root for root in map(chain.root_of, chain) if root is not None}
+    return tuple(
+        (root.vkey(), *(key.vkey() for key in chain.related(root) if key.kid != root.kid)) for root in roots.values()
+    )
 
 
 def _with_receipts_log(verdict: Verdict, copies: Copies, plan: Plan) -> Verdict:

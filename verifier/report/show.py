@@ -96,6 +96,7 @@ def signed_report(checked: SignedReport) -> list[str]:
     lines = [
         f"Signed by {checked.signer.label} at {moment(checked.time)}",
         f"Audited: {report.get('source', '')}",
+        f"About: {', '.join(key.label for key in checked.about) or 'nobody whom the report names'}",
         f"Result: {report['status']}; {report['verified']} verified exactly, {report['verified_statistical']} within "
         f"rounding, {report['failed']} failed, {report['inconclusive']} inconclusive, {report['interrupted']} "
         f"interrupted, {report['nothing_to_check']} with nothing to check, of {plural(report['sessions'], 'session')}",

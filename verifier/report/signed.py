@@ -30,7 +30,7 @@ MAX_BYTES = 64 << 20
 @dataclass(frozen=True, slots=True)
 class SignedReport:
     """What was checked: the report as JSON values, who signed it, when (ms; the signer's word), and the SHA-256 of the
-    JSON's bytes.
+    file.
     """
 
     report: Mapping[str, Any]
@@ -41,6 +41,12 @@ class SignedReport:
     @property
     def status(self) -> Status:
         return Status(self.report["status"])
+
+    @property
+    def about(self) -> list[PublicKey]:
+        """The providers whose sessions it is on, by the keys that its signer trusted."""
+        named = dict.fromkeys(verdict.get("about") for verdict in self.report["verdicts"])
+        return [PublicKey.parse(key) for key in named if key is not None]
 
 
 def sign_report(report: Mapping[str, Any], key: PrivateKey, time: int) -> bytes:
@@ -88,7 +94,7 @@ def verify_report(data: bytes, trust: Sequence[PublicKey]) -> SignedReport:
             found=signed.key.vkey(),
             hint="Whoever is audited can't vouch for the audit.",
         )
-    return SignedReport(report, signed.key, time, digest)
+    return SignedReport(report, signed.key, time, hashlib.sha256(data).digest())
 
 
 def _read(body: bytes) -> Mapping[str, Any]:
@@ -100,6 +106,8 @@ def _read(body: bytes) -> Mapping[str, Any]:
         counts = {name: report[name] for name in (*COUNTED, "sessions", "exit_code")}
         keys = [str(key) for key in report["trusted"]]
         other = {name: [str(key) for key in report.get(name, [])] for name in ("followed", "session_keys")}
+        providers = [[str(key) for key in each] for each in report.get("providers", [])]
+        about = {each.get("about") for each in (*report["verdicts"], *report["beside"])}
         notes = [{**note, "what": str(note["what"])} for note in report["not_shown"]]
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise MalformedError("report", expected="what `verifiable audit --json` prints", found=str(error)) from None
@@ -114,12 +122,16 @@ def _read(body: bytes) -> Mapping[str, Any]:
             found=str(counts),
             hint="Its signer signed that: ask for the evidence, and audit it yourself.",
         )
-    return {**report, "trusted": keys, **other, "not_shown": notes}
+    if not about <= {None, *(each[0] for each in providers if each)}:
+        what = "report: a verdict's provider"
+        raise MalformedError(what, expected="the first key of one of its providers", found=str(about))
+    return {**report, "trusted": keys, **other, "providers": providers, "not_shown": notes}
 
 
 def _audited(report: Mapping[str, Any]) -> Iterable[str]:
-    """The keys of the provider that a report is about."""
-    return (*report["trusted"], *report["followed"], *report["session_keys"])
+    """The keys of the providers that a report is about."""
+    providers = (key for keys in report["providers"] for key in keys)
+    return (*report["trusted"], *report["followed"], *report["session_keys"], *providers)
 
 
 def signing_key(path: Path) -> tuple[PrivateKey, bool]:
